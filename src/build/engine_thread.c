@@ -7,9 +7,9 @@
  * memory of temporary files, which the leader alone can make.
  */
 #include "build/engine_thread.h"
+#include "cpu/threads.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,8 +99,6 @@ gg_engine_thread_start(const gg_engine_task *task, gg_engine_thread **result)
 		.message = "no memory or thread for building a graph"
 	};
 	gg_engine_thread *thread = calloc(1, sizeof(gg_engine_thread));
-	sigset_t	all,
-				old;
 
 	*result = NULL;
 	if (thread == NULL)
@@ -109,11 +107,7 @@ gg_engine_thread_start(const gg_engine_task *task, gg_engine_thread **result)
 	pthread_mutex_init(&thread->mutex, NULL);
 	pthread_cond_init(&thread->answered, NULL);
 
-	/* a thread inherits the mask: no signal may reach it even at its start */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	thread->running = pthread_create(&thread->thread, NULL, engine_main, thread) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	thread->running = gg_thread_create(&thread->thread, engine_main, thread);
 	if (!thread->running)
 	{
 		gg_engine_thread_free(thread);

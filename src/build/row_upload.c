@@ -14,9 +14,9 @@
  * copy or wait to look, so waiting costs what one thread costs.
  */
 #include "build/row_upload.h"
+#include "cpu/threads.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -217,8 +217,6 @@ gg_row_upload_start(const gg_engine *engine, const gg_shape *shape, const gg_upl
 		.message = "no memory or thread for copying rows"
 	};
 	gg_row_upload *upload = calloc(1, sizeof(gg_row_upload));
-	sigset_t	all,
-				old;
 
 	*result = NULL;
 	*index = NULL;
@@ -239,11 +237,7 @@ gg_row_upload_start(const gg_engine *engine, const gg_shape *shape, const gg_upl
 	pthread_mutex_init(&upload->look, NULL);
 	pthread_mutex_init(&upload->mutex, NULL);
 
-	/* a thread inherits the mask: no signal may reach it even at its start */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	upload->running = pthread_create(&upload->thread, NULL, copy_main, upload) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	upload->running = gg_thread_create(&upload->thread, copy_main, upload);
 	if (!upload->running)
 	{
 		gg_row_upload_free(upload);

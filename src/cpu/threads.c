@@ -132,14 +132,27 @@ pool_thread(void *arg)
 	return NULL;
 }
 
+bool
+gg_thread_create(pthread_t *thread, void *(*start) (void *), void *arg)
+{
+	sigset_t	all,
+				saved;
+	bool		created;
+
+	/* a thread inherits the mask: no signal may reach it, not even at its first instruction */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	created = pthread_create(thread, NULL, start, arg) == 0;
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	return created;
+}
+
 gg_status
 gg_pool_create(gg_pool **result, const gg_control *control)
 {
 	int			wanted = control && control->threads > 1 ? control->threads : 1;
 	gg_pool    *pool = calloc(1, sizeof(*pool));
 	pthread_condattr_t attr;
-	sigset_t	all,
-				saved;
 
 	*result = NULL;
 	if (pool)
@@ -173,19 +186,15 @@ gg_pool_create(gg_pool **result, const gg_control *control)
 		pool->workers[i].id = i;
 	}
 
-	/* A new thread inherits the mask: no signal may reach one, not even its first instruction. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &saved);
 	pool->nthreads = 1;
 	while (pool->nthreads < wanted)
 	{
 		/* fewer threads are slower, not wrong */
-		if (pthread_create(&pool->threads[pool->nthreads - 1], NULL, pool_thread,
-						   &pool->workers[pool->nthreads]) != 0)
+		if (!gg_thread_create(&pool->threads[pool->nthreads - 1], pool_thread,
+							  &pool->workers[pool->nthreads]))
 			break;
 		pool->nthreads++;
 	}
-	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	*result = pool;
 	return gg_ok();
 }

@@ -9,6 +9,8 @@
 #ifndef GG_THREADS_H
 #define GG_THREADS_H
 
+#include <pthread.h>
+
 #include "cpu.h"
 
 typedef struct gg_pool gg_pool;
@@ -25,6 +27,9 @@ typedef struct gg_worker
  * milliseconds asks gg_worker_stopping() in between and returns early when told so.
  */
 typedef void (*gg_pool_fn) (gg_worker *worker, void *ctx, uint64_t begin, uint64_t end);
+
+/* Start a thread that no signal ever reaches.  False: the system has none left. */
+extern bool gg_thread_create(pthread_t *thread, void *(*start) (void *), void *arg);
 
 /* control may be NULL: one thread, nobody to talk to.  Errors: GG_ENOMEM. */
 extern gg_status gg_pool_create(gg_pool **pool, const gg_control *control);
