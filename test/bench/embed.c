@@ -7,7 +7,7 @@
  * A line is P or Q, a tab, and a text: a passage or a query.  Lines FIRST to FIRST + COUNT - 1 are
  * embedded, and written one after the other.  Where OUT.f32 has some of them, the others follow.
  */
-#include <errno.h>
+#include <err.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +15,6 @@
 #include "e5.h"
 
 #define BATCH 32				/* texts of one call: more are no faster */
-
-static void
-fail(const char *what, const char *why)
-{
-	fprintf(stderr, "%s: %s\n", what, why);
-	exit(1);
-}
 
 int
 main(int argc, char **argv)
@@ -39,12 +32,12 @@ main(int argc, char **argv)
 	float	   *rows;
 
 	if (argc != 6)
-		fail("usage", "embed MODEL TEXTS OUT.f32 FIRST COUNT");
+		errx(1, "usage: embed MODEL TEXTS OUT.f32 FIRST COUNT");
 	model = e5_load(argv[1]);
 	texts = fopen(argv[2], "r");
 	out = fopen(argv[3], "ab");
 	if (model == NULL || texts == NULL || out == NULL)
-		fail(argv[0], "a file could not be opened");
+		errx(1, "a file could not be opened");
 	dim = e5_dim(model);
 	rows = malloc(sizeof(float) * BATCH * dim);
 	fseek(out, 0, SEEK_END);
@@ -55,7 +48,7 @@ main(int argc, char **argv)
 	count -= line;
 	for (line = 0; line < first; line++)
 		if (getline(&text, &space, texts) < 0)
-			fail(argv[2], "has fewer lines");
+			errx(1, "%s: has fewer lines", argv[2]);
 
 	while (count > 0)
 	{
@@ -69,11 +62,11 @@ main(int argc, char **argv)
 			batch[n++] = strdup(text + 2);
 		}
 		if (n == 0)
-			fail(argv[2], "has fewer lines");
+			errx(1, "%s: has fewer lines", argv[2]);
 		if (e5_embed_batch(model, (const char **) batch, n, is_query, rows) != 0)
-			fail(argv[2], "could not be embedded");
+			errx(1, "%s: could not be embedded", argv[2]);
 		if (fwrite(rows, sizeof(float) * dim, n, out) != (size_t) n || fflush(out) != 0)
-			fail(argv[3], strerror(errno));
+			err(1, "%s", argv[3]);
 		count -= n;
 		for (int i = 0; i < n; i++)
 			free(batch[i]);

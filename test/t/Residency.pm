@@ -15,7 +15,7 @@ use Gpugraph;
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
 	state_of wait_for_state answered_by truth truth_by_device truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
-	shares shares_are);
+	shares shares_are leave_room);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -111,6 +111,17 @@ sub wait_for_state
 
 	wait_for(sub { $seen = state_of($node, $index); return $seen =~ /^($state)$/ });
 	return $seen;
+}
+
+# The devices have so many megabytes from now on, and the index is on none.
+sub leave_room
+{
+	my ($node, $index, $megabytes) = @_;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_memory = '${megabytes}MB'");
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('$index'), pg_reload_conf()");
+	wait_for_state($node, 'absent', $index);
+	return;
 }
 
 # How many queries were answered by (device, CPU) so far.

@@ -21,11 +21,8 @@ my $exact = 'SET enable_indexscan = off; SET enable_bitmapscan = off;';
 sub load_within
 {
 	my ($index, $bytes, $share) = @_;
-	my $cap = int($bytes * $share / 1048576 + 0.5) || 1;
 
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_memory = '${cap}MB'");
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('$index'), pg_reload_conf()");
-	wait_for_state($node, 'absent', $index);
+	leave_room($node, $index, int($bytes * $share / 1048576 + 0.5) || 1);
 	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('$index')");
 	return form($index);
 }

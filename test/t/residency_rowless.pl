@@ -18,11 +18,8 @@ CONF
 sub load_without_rows
 {
 	my ($index, $bytes) = @_;
-	my $cap = int($bytes * 0.7 / 1048576) || 1;
 
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_memory = '${cap}MB'");
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('$index'), pg_reload_conf()");
-	wait_for_state($node, 'absent', $index);
+	leave_room($node, $index, int($bytes * 0.7 / 1048576) || 1);
 	$node->psql('postgres', "SELECT gpugraph_prewarm('$index')");
 	return form($index);
 }
