@@ -1,8 +1,8 @@
 /*
  * look_ahead.c
- *		Fetches into the processor's cache what the next rows of a long list need.
+ *		Fetches into the processor's cache what the next rows of a list need.
  *
- * In a long list rows lie all over the table and the index's pages of TIDs, so most of the time
+ * Rows of a list lie all over the table and the index's pages of TIDs, so most of the time
  * goes into waiting for memory: for the rows, and for the page tables, since each row's pages are
  * others.  A processor executes a fetch ahead only after it has found the page in the page tables.
  * So fetching row by row would wait for one page table after the other.  GgLookAhead() takes many
