@@ -41,9 +41,9 @@
  * S = 48 and R = 96: no gain.
  *
  * Departures from the paper.  A pair leaves one node and not both at a time, as in its algorithm 4.
- * It draws pairs, and does not say how many; and it does not say whether who has left still takes
- * others: here so, for then pairs can be judged side by side.  Pools keep the nearest of all offers;
- * there a race decides.
+ * It draws pairs, and does not say how many; nor does it say whether who has left still takes
+ * others.  Here it does, for then pairs can be judged side by side.  Pools keep the nearest of all
+ * offers; there a race decides.
  */
 #include "../rules/algorithms.h"
 #include "../rules/random.h"
