@@ -95,47 +95,62 @@ load_rows(const gg_dataset *data, const gg_cuda_run &run, gg_cuda_buffer<char> *
 }
 
 gg_status
-gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
-				 gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
-				 gg_cuda_buffer<float> *distances, gg_build_stats *stats)
+gg_cuda_near_lists(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
+				   gg_cuda_working_copy *copy, gg_cuda_buffer<uint64_t> *lists,
+				   gg_cuda_buffer<uint32_t> *order, gg_build_stats *stats)
 {
 	const uint32_t n = data->n;
 	const uint32_t k = params->intermediate_graph_degree;
 	const uint32_t length = gg_cuda_list_length(k);
 	const bool	random = params->init == GG_INIT_RANDOM;
 	const bool	exact = !random && n <= GG_EXACT_MAX_ROWS;
-	gg_cuda_buffer<uint64_t> lists;
-	gg_cuda_buffer<uint32_t> order;
 	double		begin = gg_cuda_now_s();
 
-	if (n == 0)
-		return gg_ok();
 	GG_TRY(gg_cuda_working_copy_make(data, run, copy));
-	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) n * length, run.control, run.meter));
+	GG_TRY(gg_cuda_allocate_large(lists, (uint64_t) n * length, run.control, run.meter));
 	if (random)
-		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, run, lists.get()));
+		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, run, lists->get()));
 	else if (exact)
-		GG_TRY(gg_cuda_exact_lists(&copy->view, length, NULL, run, lists.get()));
+		GG_TRY(gg_cuda_exact_lists(&copy->view, length, NULL, run, lists->get()));
 	else
 	{
-		GG_TRY(order.allocate(n, run.meter));
-		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), run.stream));
-		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, NULL, run, lists.get(),
-								  order.get()));
+		GG_TRY(order->allocate(n, run.meter));
+		GG_CUDA_TRY(cudaMemsetAsync(order->get(), 0xFF, order->bytes(), run.stream));
+		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, NULL, run, lists->get(),
+								  order->get()));
 	}
 	GG_CUDA_TRY(cudaStreamSynchronize(run.stream));
 	stats->init_s += gg_cuda_now_s() - begin;
 
 	begin = gg_cuda_now_s();
 	if (!exact)
-		GG_TRY(gg_cuda_gnnd(&copy->view, {lists.get(), length, k}, params, NULL, order.get(), run,
+		GG_TRY(gg_cuda_gnnd(&copy->view, {lists->get(), length, k}, params, NULL, order->get(), run,
 							stats));
+	stats->descent_s += gg_cuda_now_s() - begin;
+	return gg_ok();
+}
+
+gg_status
+gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
+				 gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
+				 gg_cuda_buffer<float> *distances, gg_build_stats *stats)
+{
+	const uint64_t n = data->n;
+	const uint32_t k = params->intermediate_graph_degree;
+	gg_cuda_buffer<uint64_t> lists;
+	gg_cuda_buffer<uint32_t> order;
+	double		begin;
+
+	if (n == 0)
+		return gg_ok();
+	GG_TRY(gg_cuda_near_lists(data, params, run, copy, &lists, &order, stats));
+	begin = gg_cuda_now_s();
 	order.release();
-	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, run.control, run.meter));
+	GG_TRY(gg_cuda_allocate_large(ids, n * k, run.control, run.meter));
 	if (distances != NULL)
-		GG_TRY(gg_cuda_allocate_large(distances, (uint64_t) n * k, run.control, run.meter));
-	GG_TRY(gg_cuda_finish_lists(data, {lists.get(), length, k}, true, params->seed, run, ids->get(),
-								distances != NULL ? distances->get() : NULL));
+		GG_TRY(gg_cuda_allocate_large(distances, n * k, run.control, run.meter));
+	GG_TRY(gg_cuda_finish_lists(data, {lists.get(), gg_cuda_list_length(k), k}, true, params->seed,
+								run, ids->get(), distances != NULL ? distances->get() : NULL));
 	GG_TRY(gg_cuda_give_back(run.control, __func__, lists));
 	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
@@ -202,27 +217,31 @@ choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_par
 	return gg_ok();
 }
 
-/* Edges without k-NN lists, by GRNND: from lists of one iteration, or from random pools. */
+/* Edges by GRNND: from lists of one iteration as they are, or from random pools. */
 static gg_status
 grow_edges(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
 		   build_state *state, gg_build_stats *stats)
 {
-	gg_build_params lists = *params;
-	gg_cuda_buffer<uint32_t> starts;
+	gg_build_params first = *params;
+	gg_cuda_buffer<uint64_t> lists;
+	gg_cuda_buffer<uint32_t> order;
 	double		begin;
 
-	lists.intermediate_graph_degree = gg_grnnd_params(params).start;
-	lists.max_iterations = 1;
+	first.intermediate_graph_degree = gg_grnnd_params(params).start;
+	first.max_iterations = 1;
 	if (params->init == GG_INIT_RANDOM)
 		GG_TRY(gg_cuda_working_copy_make(data, run, &state->copy));
 	else
-		GG_TRY(gg_cuda_knn_rows(data, &lists, run, &state->copy, &starts, NULL, stats));
+		GG_TRY(gg_cuda_near_lists(data, &first, run, &state->copy, &lists, &order, stats));
 	begin = gg_cuda_now_s();
 	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree,
 								  run.control, run.meter));
-	GG_TRY(gg_cuda_grnnd_device(data, params, starts.get(), run, state->graph.get()));
+	GG_TRY(gg_cuda_grnnd_device(data, params,
+								{lists.get(), gg_cuda_list_length(first.intermediate_graph_degree),
+								 first.intermediate_graph_degree}, order.get(), run,
+								state->graph.get()));
 	stats->optimize_s += gg_cuda_now_s() - begin;
-	return gg_cuda_give_back(run.control, __func__, starts);
+	return gg_cuda_give_back(run.control, __func__, lists, order);
 }
 
 gg_status
@@ -474,8 +493,8 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 
 		lists.intermediate_graph_degree = (uint32_t) start;
 		peak = max_u64(random ? 0 : knn_bytes(n, data->dim, &lists, data->metric),
-					   n * ((random ? 0 : start) + params->graph_degree) * 4 +
-					   gg_cuda_grnnd_bytes(data->n, params));
+					   n * ((random ? 0 : gg_cuda_list_length((uint32_t) start) * 8 + 4) +
+							params->graph_degree * 4) + gg_cuda_grnnd_bytes(data->n, params));
 	}
 	else
 		peak = max_u64(knn_bytes(n, data->dim, params, data->metric), edges_bytes(n, params));

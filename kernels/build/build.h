@@ -264,12 +264,13 @@ extern gg_status gg_cuda_diversify_device(const gg_cuda_data *data, const gg_bui
 
 /*
  * GRNND on device memory: graph n x graph_degree.  data->side is set where the metric wants it.
- * starts: n x S ids to start from, GG_NO_NODE at the end of a list; NULL: random ones.
+ * lists: of S keys and more, to start from; without keys from random nodes.  order: n ids, best
+ * those of one cell side by side, or NULL.
  */
 extern gg_status gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
-									  const uint32_t *starts, const gg_cuda_run &run,
-									  uint32_t *graph);
-/* Its device memory beyond data, starts and graph. */
+									  const gg_cuda_lists &lists, const uint32_t *order,
+									  const gg_cuda_run &run, uint32_t *graph);
+/* Its device memory beyond data, lists, order and graph. */
 extern uint64_t gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params);
 
 /*
@@ -296,6 +297,15 @@ extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const gg_cuda_knn &kn
 extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input,
 									const gg_build_params *params, const gg_cuda_run &run,
 									gg_graph *out, gg_build_stats *stats);
+
+/*
+ * Working copy and k-NN lists of n x gg_cuda_list_length(k) keys, by distances of that copy; order
+ * is empty, or has rows of one cell side by side.
+ */
+extern gg_status gg_cuda_near_lists(gg_cuda_data *data, const gg_build_params *params,
+									const gg_cuda_run &run, gg_cuda_working_copy *copy,
+									gg_cuda_buffer<uint64_t> *lists,
+									gg_cuda_buffer<uint32_t> *order, gg_build_stats *stats);
 
 /*
  * The k-NN lists alone: copy and ids (n x k, device memory, allocated here) are left for what

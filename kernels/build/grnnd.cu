@@ -10,10 +10,9 @@
  * first R count
  *	(a) start	One warp per node.  S nodes, drawn at random as the CPU engine draws them, or the
  *				node's k-NN list from pivot cells, are measured and sorted.
- *	(b) round	One block per node.  The rows of its pool against each other give one bit per pair:
- *				whether they are nearer to each other than the farther one is to the node.  One warp
- *				goes through the pairs in the order drawn, and finds who leaves, and for whom.  What
- *				leaves is measured from its new node, and keeps its place of the pool meanwhile.
+ *	(b) round	One warp per node.  The pairs that the round draws are measured, four at a time.
+ *				Who leaves keeps its place of the pool, with its distance from the node that it is
+ *				offered to.
  *		gather	Offers are sorted to the nodes that they are for: counted, scanned, scattered.
  *		merge	One warp per node.  What stayed and what was offered; the first R are the new pool.
  *	(c) reverse	gather and merge again, of other offers: a node to the first of its pool.
@@ -21,21 +20,21 @@
  *
  * Departures from the paper.  It has two pools per node, and puts an offer into the second one at
  * once; whether a full pool has room depends there on who came first.  Here all offers are gathered
- * before any is merged, so that a pool keeps the nearest of them, and one pool per node does.  A
- * block, not a warp, has a node: the tensor cores compare all pairs of a pool in the time in which
- * a warp would measure a few.
+ * before any is merged, so that a pool keeps the nearest of them, and one pool per node does.
  *
  * Order does not matter.  gather scatters in any order, and merge takes minima.  The same id is
  * offered to a pool several times with the same distance, since that is a function of the two rows
  * (row_view.cuh); merge drops what is equal.
  *
- * Shared memory of round: that of row_view.cuh and 6 bytes per row, 10 KB for pools of 64, 92 KB
- * for pools of 512.
+ * Nodes are looked at in the order of their cells: pools of one cell are of few rows, which come
+ * from L2.
+ *
+ * Shared memory of round: 10 bytes per entry of a warp's pool, 5 KB a block for pools of 64.
  *
  * Memory: 18 bytes per entry of a pool (keys, places, offers), 1,152 per node at R = 64.
  *
- * Arithmetic of a round (estimated): a node gathers its pool's rows, 33 GB for R = 64 at 1M x 128
- * of float32, and 8,192 x dim multiply-adds; offers are 8 bytes each, read and written once more.
+ * Arithmetic of a round (estimated): two rows for each pair, 66 GB for 64 pairs at 1M x 128 of
+ * float32; offers are 8 bytes each, read and written once more.
  *
  * Oracle: the CPU engine's build().  From random pools, over rows whose distances are exact, the
  * pools are the same to the last bit; elsewhere rounding decides some comparisons, and recall of
@@ -45,7 +44,7 @@
 #include "../../src/rules/random.h"
 #include "row_view.cuh"
 
-#define MAX_SHARED_BYTES 101376u	/* that a block has everywhere: 8.6, 8.9 and 12.0 */
+#define PAIRS_AT_ONCE 4			/* as many distances as gg_view_pairs() has at a time */
 
 typedef struct grnnd_args
 {
@@ -58,6 +57,7 @@ typedef struct grnnd_args
 	 */
 	uint16_t   *places;
 	uint32_t	length;			/* of a pool in memory: R, rounded up (gg_cuda_list_length()) */
+	const uint32_t *order;		/* n: nodes, those of one cell side by side; or NULL */
 	gg_grnnd	params;
 	uint64_t	seed;
 	uint32_t	round;
@@ -111,34 +111,42 @@ struct start_shape
 	static constexpr int WARPS = R <= 4 ? 8 : 4;
 };
 
-/* starts: n x S ids, GG_NO_NODE behind the last, or NULL: random ones */
+/* lists: of k-NN, the first S count; without keys random nodes are drawn */
 template <gg_cuda_kind KIND, int R>
 static __global__ void __launch_bounds__(start_shape<R>::WARPS * 32)
-start_kernel(grnnd_args args, const uint32_t *starts, uint32_t first)
+start_kernel(grnnd_args args, gg_cuda_lists lists, uint32_t first)
 {
 	constexpr int WARPS = start_shape<R>::WARPS;
 	__shared__ uint32_t ids_of[WARPS][32 * R + 32];
 	__shared__ uint64_t keys_of[WARPS][64];
 	const uint32_t lane = threadIdx.x & 31;
-	const uint32_t node = first + blockIdx.x * WARPS + threadIdx.x / 32;
+	const uint32_t at = first + blockIdx.x * WARPS + threadIdx.x / 32;
 	const uint32_t n = args.view.data.n;
 	uint32_t   *ids = ids_of[threadIdx.x / 32];
 	uint64_t   *keys = keys_of[threadIdx.x / 32];
 	uint32_t	count = min(args.params.start, n - 1);
 
-	if (node >= n)
+	if (at >= n)
 		return;
-	if (starts == NULL)
+	const uint32_t node = args.order != NULL ? args.order[at] : at;
+
+	if (lists.keys == NULL)
 		draw_ids(args.seed, node, n, count, ids);
 	else
 	{
-		const uint32_t *from = starts + (uint64_t) node * args.params.start;
+		const uint64_t *from = lists.keys + (uint64_t) node * lists.length;
+		uint32_t	known = 0;
 
-		for (uint32_t i = lane; i < count; i += 32)
-			ids[i] = from[i];
+		for (uint32_t begin = 0; begin < count; begin += 32)
+		{
+			const uint64_t key = begin + lane < count ? from[begin + lane] : GG_KEY_NONE;
+
+			if (key != GG_KEY_NONE)
+				ids[begin + lane] = gg_key_id(key);
+			known += __popc(__ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE));
+		}
 		__syncwarp();
-		while (count > 0 && ids[count - 1] == GG_NO_NODE)
-			count--;
+		count = known;
 	}
 	for (uint32_t begin = 0; begin < count; begin += 64)
 	{
@@ -166,201 +174,115 @@ start_kernel(grnnd_args args, const uint32_t *starts, uint32_t first)
 
 /* ---- (b) round --------------------------------------------------------------- */
 
-/* What a block has of its node's pool, in shared memory. */
-typedef struct round_list
-{
-	gg_view_list list;			/* by place in the pool */
-	uint16_t   *order;			/* places in the order of this round */
-	uint16_t   *turns;			/* of a place: where it stands in order */
-	uint16_t   *places;			/* as in grnnd_args */
-} round_list;
-
-static constexpr uint32_t
-round_shared_bytes(uint32_t length)
-{
-	return gg_view_shared_bytes(length) + length * 3 * sizeof(uint16_t);
-}
-
-/* a kernel's own words beside them */
-static_assert(round_shared_bytes(GG_MAX_DEGREE) + 64 <= MAX_SHARED_BYTES, "what a block may have");
-
-__device__ static inline round_list
-round_list_in(char *shared, uint32_t length)
-{
-	round_list	on;
-
-	on.list = gg_view_list_in(shared, length);
-	on.order = (uint16_t *) (shared + gg_view_shared_bytes(length));
-	on.turns = on.order + length;
-	on.places = on.turns + length;
-	return on;
-}
-
-/* All threads return with on->list.count. */
-__device__ static inline void
-load_pool(const grnnd_args &args, uint32_t node, round_list *on)
-{
-	__shared__ uint32_t count;
-
-	if (threadIdx.x == 0)
-		count = args.length;
-	__syncthreads();
-	for (uint32_t i = threadIdx.x; i < args.length; i += blockDim.x)
-	{
-		const uint64_t key = args.pools[(uint64_t) node * args.length + i];
-
-		on->list.ids[i] = gg_key_id(key);
-		on->list.distances[i] = gg_key_distance(key);
-		if (key == GG_KEY_NONE)
-			atomicMin(&count, i);
-	}
-	__syncthreads();
-	on->list.count = count;
-}
-
-/* Who swaps with whom.  A bench has other orders (test/engine/cuda/papers/order.cu). */
-#ifndef GRNND_SWAP
-#define GRNND_SWAP(seed, i, count) gg_random_below(seed, i, (i) + 1)
+/* The pairs that a round draws.  A bench has others (test/engine/cuda/papers/order.cu). */
+#ifndef GRNND_PAIR
+#define GRNND_PAIR gg_grnnd_pair
+#define GRNND_PAIRS(params, count) ((params).pairs * (count))
 #endif
 
-/* The order of this round, as shuffle() of grnnd.c draws it: who swaps with whom, then swaps. */
-__device__ static inline void
-draw_order(const grnnd_args &args, uint32_t node, const round_list &on)
+/* Warps a block so that the pools stay below 48 KB. */
+template <int R>
+struct round_shape
 {
-	const uint64_t seed = args.seed ^ gg_random_at(args.round, node);
+	static constexpr int WARPS = R <= 4 ? 8 : 4;
+};
 
-	for (uint32_t i = threadIdx.x; i < on.list.count; i += blockDim.x)
-		on.order[i] = (uint16_t) GRNND_SWAP(seed, i, on.list.count);
-	__syncthreads();
-	for (uint32_t i = 0; threadIdx.x == 0 && i < on.list.count; i++)
-	{
-		const uint32_t j = on.order[i];
-
-		on.order[i] = on.order[j];
-		on.order[j] = (uint16_t) i;
-	}
-	__syncthreads();
-	for (uint32_t i = threadIdx.x; i < on.list.count; i += blockDim.x)
-	{
-		on.turns[on.order[i]] = (uint16_t) i;
-		on.places[i] = (uint16_t) i;
-	}
-}
-
-/* Are the two nearer to each other than the farther one is to the node? */
-__device__ static inline bool
-pair_bit(const gg_view_list &list, uint32_t far, uint32_t near)
+/* A warp's pool in shared memory; returns how many nodes there are. */
+template <int R>
+__device__ static inline uint32_t
+load_pool(const uint64_t *pool, uint64_t *keys, uint16_t *places)
 {
-	return list.bits[gg_view_bits_at(far) + near / 32] >> near % 32 & 1;
+	uint32_t	count = 0;
+
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint32_t i = r * 32 + (threadIdx.x & 31);
+
+		keys[i] = pool[i];
+		places[i] = (uint16_t) i;
+		count += __popc(__ballot_sync(GG_FULL_WARP, keys[i] != GG_KEY_NONE));
+	}
+	__syncwarp();
+	return count;
 }
 
 /*
- * on.places of those that leave, by one warp.  A lane has the places lane, lane + 32 and so on; bit
- * t of alive says whether place lane + 32 t is still there.
- *
- * Y's turn: of the X before it in the order that are still there, those farther than Y leave for Y,
- * up to the first nearer one that Y itself leaves for.
+ * Up to 32 pairs of a pool, a lane's own each: who leaves gets the place of the nearer one, and the
+ * distance from it, which goes to the pool in memory at once.
  */
-__device__ static inline void
-find_leavers(const round_list &on)
-{
-	const gg_view_list &list = on.list;
-	const uint32_t lane = threadIdx.x & 31;
-	const uint32_t words = (list.count + 31) / 32;
-	uint32_t	alive = 0xFFFFFFFFu;
-
-	for (uint32_t turn = 1; turn < list.count; turn++)
-	{
-		const uint32_t y = on.order[turn];
-		uint32_t	end = turn;		/* of the turns that Y meets */
-
-		for (uint32_t t = 0; t <= y / 32; t++)
-		{
-			const uint32_t x = t * 32 + lane;
-
-			if (x < y && (alive >> t & 1) != 0 && pair_bit(list, y, x))
-				end = min(end, (uint32_t) on.turns[x]);
-		}
-		for (int stride = 16; stride > 0; stride /= 2)
-			end = min(end, __shfl_xor_sync(GG_FULL_WARP, end, stride));
-		for (uint32_t t = y / 32; t < words; t++)
-		{
-			const uint32_t x = t * 32 + lane;
-
-			if (x > y && x < list.count && (alive >> t & 1) != 0 && on.turns[x] < end &&
-				pair_bit(list, x, y))
-			{
-				alive &= ~(1u << t);
-				on.places[x] = (uint16_t) y;
-			}
-		}
-		if (end < turn && lane == y % 32)
-		{
-			alive &= ~(1u << y / 32);
-			on.places[y] = on.order[end];
-		}
-	}
-}
-
-/* Those that leave are measured from their new node; places and keys to the pool. */
 template <gg_cuda_kind KIND>
 __device__ static inline void
-store_offers(const grnnd_args &args, uint32_t node, const round_list &on)
+judge_pairs(const gg_view &view, uint32_t near, uint32_t far, uint32_t some, const uint64_t *keys,
+			uint16_t *places, uint64_t *pool)
 {
-	const gg_view_list &list = on.list;
-	const uint32_t lane = threadIdx.x & 31;
-	const uint64_t base = (uint64_t) node * args.length;
-	uint16_t   *leavers = on.order;	/* done with */
-	__shared__ uint32_t count;
-
-	if (threadIdx.x == 0)
-		count = 0;
-	__syncthreads();
-	for (uint32_t i = threadIdx.x; i < list.count; i += blockDim.x)
+	for (uint32_t i = 0; i < some; i += PAIRS_AT_ONCE)
 	{
-		args.places[base + i] = on.places[i];
-		/* in any order: each has its own place to be written to */
-		if (on.places[i] != i)
-			leavers[atomicAdd(&count, 1)] = (uint16_t) i;
-	}
-	__syncthreads();
-	for (uint32_t i = threadIdx.x / 32 * 4; i < count; i += blockDim.x / 8)
-	{
-		uint32_t	at[4];
-		uint32_t	ids[4];
-		uint32_t	to[4];
-		float		distances[4];
+		uint32_t	nears[PAIRS_AT_ONCE];
+		uint32_t	fars[PAIRS_AT_ONCE];
+		uint32_t	to[PAIRS_AT_ONCE];
+		uint32_t	ids[PAIRS_AT_ONCE];
+		float		distances[PAIRS_AT_ONCE];
 
 #pragma unroll
-		for (int j = 0; j < 4; j++)
+		for (int j = 0; j < PAIRS_AT_ONCE; j++)
 		{
-			at[j] = leavers[min(i + j, count - 1)];
-			ids[j] = list.ids[at[j]];
-			to[j] = list.ids[on.places[at[j]]];
+			nears[j] = __shfl_sync(GG_FULL_WARP, near, min(i + j, some - 1));
+			fars[j] = __shfl_sync(GG_FULL_WARP, far, min(i + j, some - 1));
+			to[j] = gg_key_id(keys[nears[j]]);
+			ids[j] = gg_key_id(keys[fars[j]]);
 		}
-		gg_view_pairs<KIND>(args.view, to, ids, distances);
+		gg_view_pairs<KIND>(view, to, ids, distances);
 #pragma unroll
-		for (int j = 0; j < 4; j++)
-			if (lane == 0 && i + j < count)
-				args.pools[base + at[j]] = gg_key(distances[j], ids[j], 0);
+		for (int j = 0; j < PAIRS_AT_ONCE; j++)
+		{
+			/* the same in every lane; of several pairs that it leaves by, the first drawn counts */
+			const bool	leaves = i + j < some && places[fars[j]] == fars[j] &&
+				distances[j] < gg_key_distance(keys[fars[j]]);
+
+			__syncwarp();
+			if (leaves && (threadIdx.x & 31) == 0)
+			{
+				places[fars[j]] = (uint16_t) nears[j];
+				pool[fars[j]] = gg_key(distances[j], ids[j], 0);
+			}
+			__syncwarp();
+		}
 	}
 }
 
-template <gg_cuda_kind KIND, int THREADS, int T>
-static __global__ void __launch_bounds__(THREADS)
+template <gg_cuda_kind KIND, int R>
+static __global__ void __launch_bounds__(round_shape<R>::WARPS * 32)
 round_kernel(grnnd_args args, uint32_t first)
 {
-	extern __shared__ char shared[];
-	const uint32_t node = first + blockIdx.x;
-	round_list	on = round_list_in(shared, args.length);
+	constexpr int WARPS = round_shape<R>::WARPS;
+	__shared__ uint64_t keys_of[WARPS][32 * R];
+	__shared__ uint16_t places_of[WARPS][32 * R];
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t at = first + blockIdx.x * WARPS + threadIdx.x / 32;
+	uint64_t   *keys = keys_of[threadIdx.x / 32];
+	uint16_t   *places = places_of[threadIdx.x / 32];
 
-	load_pool(args, node, &on);
-	draw_order(args, node, on);
-	gg_view_compare<KIND, T, true>(args.view, node, 1.0f, on.list);
-	if (threadIdx.x < 32)
-		find_leavers(on);
-	__syncthreads();
-	store_offers<KIND>(args, node, on);
+	if (at >= args.view.data.n)
+		return;
+	const uint32_t node = args.order != NULL ? args.order[at] : at;
+	const uint64_t seed = gg_grnnd_seed(args.seed, args.round, node);
+	uint64_t   *pool = args.pools + (uint64_t) node * (32 * R);
+	const uint32_t count = load_pool<R>(pool, keys, places);
+	const uint32_t pairs = count > 1 ? GRNND_PAIRS(args.params, count) : 0;
+
+	for (uint32_t begin = 0; begin < pairs; begin += 32)
+	{
+		uint32_t	near = 0;
+		uint32_t	far = 0;
+
+		if (begin + lane < pairs)
+			GRNND_PAIR(seed, begin + lane, count, &near, &far);
+		judge_pairs<KIND>(args.view, near, far, min(pairs - begin, 32u), keys, places, pool);
+	}
+#pragma unroll
+	for (int r = 0; r < R; r++)
+		args.places[(uint64_t) node * (32 * R) + r * 32 + lane] = places[r * 32 + lane];
 }
 
 /* ---- gather and merge -------------------------------------------------------- */
@@ -536,7 +458,7 @@ public:
 
 /* (a) */
 static gg_status
-fill_pools(grnnd *g, const uint32_t *starts)
+fill_pools(grnnd *g, const gg_cuda_lists &lists)
 {
 	const gg_cuda_data *data = &g->args.view.data;
 	/* a launch: 20 GB of rows, some 20 ms */
@@ -553,7 +475,7 @@ fill_pools(grnnd *g, const uint32_t *starts)
 			GG_SWITCH_LENGTH(g->args.length,
 				(start_kernel<KIND, R><<<gg_cuda_blocks(count, start_shape<R>::WARPS),
 				 start_shape<R>::WARPS * 32, 0, g->stream>>>
-				 (g->args, starts, (uint32_t) first))));
+				 (g->args, lists, (uint32_t) first))));
 		GG_CUDA_LAUNCHED("start_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	}
@@ -565,43 +487,22 @@ static gg_status
 prune_pools(grnnd *g)
 {
 	const gg_cuda_data *data = &g->args.view.data;
-	const gg_cuda_kind kind = gg_cuda_kind_of(data->metric, data->dim);
-	const uint32_t length = g->args.length;
-	const uint32_t shared = round_shared_bytes(length);
-	/* a launch: 20 ms, counted as in tsdg.cu, with what is measured again */
-	const uint64_t tiles = (uint64_t) length / 32 * (length / 32 + 1) / 2;
-	const double bytes = (double) length * data->dim * 4.0 * (3.0 + (double) (tiles / 8));
-	const double flops = kind == GG_KIND_HALF_L2 ? 0.0 : (double) tiles * 1024 * data->dim * 3;
-	const double fit = 0.02 / (bytes / 1e12 + flops / 1e13);
-	const uint64_t step = fit > (double) GG_PASS_ROWS ? GG_PASS_ROWS : (uint64_t) fit + 132;
-
-#define LAUNCH(threads, tiles_) \
-	do { \
-		GG_CUDA_TRY(cudaFuncSetAttribute(round_kernel<KIND, threads, tiles_>, \
-										 cudaFuncAttributeMaxDynamicSharedMemorySize, shared)); \
-		(round_kernel<KIND, threads, tiles_><<<count, threads, shared, g->stream>>> \
-		 (g->args, (uint32_t) first)); \
-	} while (0)
-#define LAUNCH_SIZE() \
-	do { \
-		if (length <= 64) \
-			LAUNCH(128, 1); \
-		else if (length <= 128) \
-			LAUNCH(256, 1); \
-		else \
-			LAUNCH(256, 2); \
-	} while (0)
+	const uint64_t pairs = GRNND_PAIRS(g->args.params, g->args.params.capacity);
+	/* a launch: 40 GB of rows, most of them in L2, some 10 ms */
+	const uint64_t fit = 40000000000ull / (pairs * 2 * (data->dim * 4 + 16)) / 8 * 8 + 264;
+	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
 
 	for (uint64_t first = 0; first < data->n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
-		GG_SWITCH_KIND(kind, LAUNCH_SIZE());
+		GG_SWITCH_KIND(gg_cuda_kind_of(data->metric, data->dim),
+			GG_SWITCH_LENGTH(g->args.length,
+				(round_kernel<KIND, R><<<gg_cuda_blocks(count, round_shape<R>::WARPS),
+				 round_shape<R>::WARPS * 32, 0, g->stream>>>(g->args, (uint32_t) first))));
 		GG_CUDA_LAUNCHED("round_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	}
-#undef LAUNCH_SIZE
-#undef LAUNCH
 	return gg_ok();
 }
 
@@ -719,7 +620,8 @@ gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params)
 
 gg_status
 gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
-					 const uint32_t *starts, const gg_cuda_run &run, uint32_t *graph)
+					 const gg_cuda_lists &lists, const uint32_t *order, const gg_cuda_run &run,
+					 uint32_t *graph)
 {
 	const uint64_t n = data->n;
 	grnnd		g = {};
@@ -731,6 +633,7 @@ gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
 	g.args.params = gg_grnnd_params(params);
 	g.args.length = gg_cuda_list_length(g.args.params.capacity);
 	g.args.seed = params->seed;
+	g.args.order = order;
 	g.stream = run.stream;
 	g.control = run.control;
 	g.meter = run.meter;
@@ -742,7 +645,7 @@ gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
 	GG_TRY(gg_cuda_allocate_large(&g.starts, n + 1, run.control, run.meter));
 	g.args.pools = g.pools.get();
 	g.args.places = g.places.get();
-	GG_TRY(fill_pools(&g, starts));
+	GG_TRY(fill_pools(&g, lists));
 	g.progress(1);
 	GG_TRY(descend(&g));
 	GG_TRY(write_lists(&g, params->graph_degree, graph));

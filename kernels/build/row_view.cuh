@@ -367,9 +367,9 @@ keep_norms(const gg_tile_sums &sums, uint32_t block, float *norms)
 
 /*
  * The bits of a tile, of row D and column B.  Set where factor d(A, B) < d(A, D) and factor d(B, D)
- * < d(A, D); with BY_PLACE where B's place is before D's and d(B, D) < d(A, D).
+ * < d(A, D).
  */
-template <gg_cuda_kind KIND, bool BY_PLACE>
+template <gg_cuda_kind KIND>
 __device__ static inline void
 keep_bits(const gg_tile_sums &sums, uint32_t row_block, uint32_t column_block, float factor,
 		  const gg_view_list &list)
@@ -394,8 +394,7 @@ keep_bits(const gg_tile_sums &sums, uint32_t row_block, uint32_t column_block, f
 			const float d = gg_tile_distance<KIND>(sums[r / 2][c / 2][r % 2 * 2 + c % 2], far,
 												   list.norms[column]);
 
-			if (BY_PLACE ? column < row && d < far :
-				factor * near < place && factor * d < far && column < list.count)
+			if (factor * near < place && factor * d < far && column < list.count)
 				word |= 1u << bit;
 		}
 		word |= __shfl_xor_sync(GG_FULL_WARP, word, 1);
@@ -406,7 +405,7 @@ keep_bits(const gg_tile_sums &sums, uint32_t row_block, uint32_t column_block, f
 }
 
 /* All bits of a list that was measured, T tiles a warp at a time. */
-template <gg_cuda_kind KIND, int T, bool BY_PLACE>
+template <gg_cuda_kind KIND, int T>
 __device__ static inline void
 gg_view_compare(const gg_view &view, uint32_t node, float factor, const gg_view_list &list)
 {
@@ -460,7 +459,7 @@ gg_view_compare(const gg_view &view, uint32_t node, float factor, const gg_view_
 #pragma unroll
 		for (int t = 0; t < T; t++)
 			if (mine[t])
-				keep_bits<KIND, BY_PLACE>(sums[t], row_block[t], column_block[t], factor, list);
+				keep_bits<KIND>(sums[t], row_block[t], column_block[t], factor, list);
 	}
 	__syncthreads();
 }

@@ -171,7 +171,7 @@ relaxed_kernel(tsdg_args args, uint32_t first)
 	load_ids(args, node, &list);
 	if (KIND == GG_KIND_HALF_L2)
 		gg_view_measure<KIND>(args.view, node, list);
-	gg_view_compare<KIND, T, false>(args.view, node, args.factor, list);
+	gg_view_compare<KIND, T>(args.view, node, args.factor, list);
 	if (threadIdx.x < 32)
 		choose(args, node, list);
 }
@@ -187,7 +187,7 @@ soft_kernel(tsdg_args args, uint32_t first)
 	load_ids(args, node, &list);
 	gg_view_measure<KIND>(args.view, node, list);
 	sort_list(list);
-	gg_view_compare<KIND, T, false>(args.view, node, args.factor, list);
+	gg_view_compare<KIND, T>(args.view, node, args.factor, list);
 	rank_edges(args, node, list);
 }
 

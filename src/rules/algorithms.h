@@ -9,6 +9,7 @@
 #define GG_ALGORITHMS_H
 
 #include "../engine.h"
+#include "random.h"
 
 /* ---- GRNND ---------------------------------------------------------------- */
 
@@ -19,6 +20,7 @@ typedef struct gg_grnnd
 	uint32_t	capacity;		/* R */
 	uint32_t	outer;			/* T1 */
 	uint32_t	inner;			/* T2 */
+	uint32_t	pairs;			/* that a round draws for each entry of a pool */
 	float		rho;
 } gg_grnnd;
 
@@ -28,7 +30,10 @@ typedef struct gg_grnnd
 #define GG_GRNND_INNER			1u
 #define GG_GRNND_RANDOM_OUTER	4u
 #define GG_GRNND_RANDOM_INNER	8u
-#define GG_GRNND_RHO			0.6f
+#define GG_GRNND_PAIRS			1u
+#define GG_GRNND_RANDOM_PAIRS	8u
+#define GG_GRNND_RHO			1.0f
+#define GG_GRNND_RANDOM_RHO		0.6f
 
 static inline gg_grnnd
 gg_grnnd_params(const gg_build_params *params)
@@ -44,8 +49,28 @@ gg_grnnd_params(const gg_build_params *params)
 		random ? GG_GRNND_RANDOM_OUTER : GG_GRNND_OUTER;
 	out.inner = params->inner_rounds != 0 ? params->inner_rounds :
 		random ? GG_GRNND_RANDOM_INNER : GG_GRNND_INNER;
-	out.rho = params->rho != 0 ? params->rho : GG_GRNND_RHO;
+	out.pairs = random ? GG_GRNND_RANDOM_PAIRS : GG_GRNND_PAIRS;
+	out.rho = params->rho != 0 ? params->rho : random ? GG_GRNND_RANDOM_RHO : GG_GRNND_RHO;
 	return out;
+}
+
+/* A round's pair number `pair` of a pool of `count` nodes, two or more: two places of it. */
+GG_RANDOM_INLINE void
+gg_grnnd_pair(uint64_t seed, uint32_t pair, uint32_t count, uint32_t *near, uint32_t *far)
+{
+	uint32_t	one = gg_random_below(seed, 2 * (uint64_t) pair, count);
+	uint32_t	other = gg_random_below(seed, 2 * (uint64_t) pair + 1, count - 1);
+
+	other += other >= one;
+	*near = one < other ? one : other;
+	*far = one < other ? other : one;
+}
+
+/* The seed of a round's pairs of a node. */
+GG_RANDOM_INLINE uint64_t
+gg_grnnd_seed(uint64_t seed, uint32_t round, uint32_t node)
+{
+	return seed ^ gg_random_at(round, node);
 }
 
 /* ---- checks --------------------------------------------------------------- */

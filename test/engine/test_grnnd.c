@@ -86,32 +86,27 @@ naive_round(naive *on, uint32_t round)
 
 	for (uint32_t v = 0; v < n; v++)
 	{
-		uint32_t	members[1000],
-					order[1000];
+		uint32_t	members[1000];
 		bool		gone[1000] = {false};
 		uint32_t	count = naive_members(on, on->pool, v, members);
 		uint64_t	seed = on->seed ^ gg_random_at(round, v);
 
-		for (uint32_t i = 0; i < count; i++)
+		for (uint32_t pair = 0; count > 1 && pair < on->params.pairs * count; pair++)
 		{
-			uint32_t	j = gg_random_below(seed, i, i + 1);
+			uint32_t	x = gg_random_below(seed, 2 * pair, count),
+						y = gg_random_below(seed, 2 * pair + 1, count - 1);
 
-			order[i] = order[j];
-			order[j] = i;
+			y += y >= x;
+
+			uint32_t	far = x > y ? x : y,
+						near = x > y ? y : x;
+
+			if (gone[far] || !(naive_distance(on, members[near], members[far]) <
+							   naive_distance(on, v, members[far])))
+				continue;
+			gone[far] = true;
+			on->next[(size_t) members[near] * n + members[far]] = true;
 		}
-		for (uint32_t y = 0; y < count; y++)
-			for (uint32_t x = 0; x < y; x++)
-			{
-				uint32_t	far = order[x] > order[y] ? order[x] : order[y],
-							near = order[x] > order[y] ? order[y] : order[x];
-
-				if (gone[far] || gone[near] ||
-					!(naive_distance(on, members[near], members[far]) <
-					  naive_distance(on, v, members[far])))
-					continue;
-				gone[far] = true;
-				on->next[(size_t) members[near] * n + members[far]] = true;
-			}
 		for (uint32_t i = 0; i < count; i++)
 			if (!gone[i])
 				on->next[(size_t) v * n + members[i]] = true;

@@ -8,7 +8,7 @@
  *	algorithms.cu	the algorithms beside each other
  *	cagra.cu	figures of CAGRA, over teams.cu (distances by teams of lanes) and reorder.cu
  *				(reordering by distances)
- *	grnnd.cu	figures of GRNND, over order.cu (pools in ascending and descending order)
+ *	grnnd.cu	figures of GRNND, over order.cu (all pairs of a pool, by order)
  *	tsdg.cu		figures of TSDG, over stages.cu (one stage without the other)
  *	gnnd.cu		figures of GNND, over update.cu (the paper's updates of lists)
  *	ggm.cu		figures of GGM
@@ -208,13 +208,16 @@ extern gg_status papers_reorder(const uint32_t *knn, const float *distances, uin
 								uint32_t k, uint32_t degree, cudaStream_t stream,
 								uint32_t *forward);
 
-/* order.cu: GRNND with pools looked at in ascending and in descending order. */
+/* order.cu: GRNND with all pairs of a pool, in one order and another. */
 extern gg_status papers_grnnd_ascending(const gg_cuda_data *data, const gg_build_params *params,
-										const uint32_t *starts, const gg_cuda_run &run,
-										uint32_t *graph);
+										const gg_cuda_lists &lists, const uint32_t *order,
+										const gg_cuda_run &run, uint32_t *graph);
 extern gg_status papers_grnnd_descending(const gg_cuda_data *data, const gg_build_params *params,
-										 const uint32_t *starts, const gg_cuda_run &run,
-										 uint32_t *graph);
+										 const gg_cuda_lists &lists, const uint32_t *order,
+										 const gg_cuda_run &run, uint32_t *graph);
+extern gg_status papers_grnnd_disordered(const gg_cuda_data *data, const gg_build_params *params,
+										 const gg_cuda_lists &lists, const uint32_t *order,
+										 const gg_cuda_run &run, uint32_t *graph);
 
 /* stages.cu: TSDG's stage 1, 2, or 3 for both; data->side is set where the metric wants it. */
 extern gg_status papers_diversify(int stages, const gg_cuda_data *data,
