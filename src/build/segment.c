@@ -54,8 +54,8 @@ static void
 BeginUpload(GgBuild *build, GgSegmentWork *work, double expected)
 {
 	work->uploads = true;
-	/* how many rows a predicate lets through is not known */
 	work->device.halved = build->plan.halved;
+	/* how many rows a predicate lets through is not known */
 	if (build->plan.apart && build->process.scan.indexInfo->ii_Predicate == NIL)
 		GgStartUpload(&work->device, work->area, build->meta, expected,
 					  build->process.shared->scan.participants);
@@ -72,7 +72,7 @@ HasAnotherWay(GgBuild *build, GgSegmentWork *work, const gg_status *status)
 	/* the index there had room for the rows that were expected; there may be far fewer rows */
 	if (work->on_device && !plan->halved)
 		return true;
-	if (gg_engine_setting != GG_ENGINE_AUTO || plan->engine == &gg_cpu_engine)
+	if (gg_engine_setting != GG_ENGINE_AUTO || !plan->apart)
 		return false;
 	ereport(NOTICE,
 			(errmsg("gpugraph index is built on the CPU"),
@@ -113,6 +113,12 @@ StartGraph(GgBuild *build, GgSegmentWork *work)
 		/* threads are faster at it than the engine */
 		BeginUpload(build, work, work->area->nodes);
 		GgDrainUpload(&work->device);
+		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
+	}
+	else if (!work->on_device && plan->halved)
+	{
+		/* when the round began, it may not have been known that they are to be rounded */
+		work->device.halved = true;
 		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
 	}
 	if (!work->on_device && plan->halved)
@@ -563,7 +569,8 @@ GgCloseWork(GgBuild *build, GgSegmentWork *work, bool more)
 	BeginSegment(build, work, more);
 	if (work->device.upload != NULL)
 		GgEnterPhase(GG_BUILD_UPLOAD, area->nodes, 0);
-	work->on_device = GgCompleteUpload(&work->device, area, build->meta);
+	work->on_device = work->device.upload != NULL &&
+		GgCompleteUpload(&work->device, area, build->meta);
 	work->state = GG_WORK_ROWS;
 	GgTendSegments(build, false);
 }

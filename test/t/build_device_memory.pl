@@ -99,9 +99,6 @@ is($node->safe_psql('postgres', $segments), '1', 'the hint is right');
 like($err, qr/MB of device memory with rows in half precision of/, 'the plan tells of them');
 cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005,
 	'rows in half precision: recall');
-$err = build('after the scan', "$create WHERE id > 0");
-is($node->safe_psql('postgres', $segments), '1',
-	'rows in half precision that come after the scan');
 $node->safe_psql('postgres', 'CREATE TABLE far AS SELECT id, cat, big,
 	val + array_fill(500, ARRAY[64])::vector AS val FROM items');
 $node->safe_psql('postgres', 'VACUUM ANALYZE far');
