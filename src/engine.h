@@ -864,6 +864,12 @@ extern void gg_halves_to_floats(const uint16_t *src, float *dst, size_t count);
 /* As gg_float_to_half().  dst may be where src is. */
 extern void gg_floats_to_halves(const float *src, uint16_t *dst, size_t count);
 
+/*
+ * The same of rows that follow each other, which need not begin or end with a whole one.  False:
+ * they do not bear it (halves.c), and then halves may lack some.
+ */
+extern bool gg_round_rows(const float *rows, uint16_t *halves, uint64_t count, uint32_t dim);
+
 /* ---- the walk ---------------------------------------------------------- */
 
 /*

@@ -22,11 +22,23 @@ GgAbandonUpload(GgBuildDevice *device, const gg_status *why)
 		ereport(DEBUG1,
 				(errmsg_internal("gpugraph rows are not copied during the scan: %s",
 								 why->message)));
+	if (why != NULL && why->code == GG_EUNSUPPORTED)
+		device->unfit = true;
 	gg_row_upload_free(device->upload);
 	device->upload = NULL;
 	if (device->index != NULL)
 		device->engine->index_close(device->index);
 	device->index = NULL;
+}
+
+/* An index without a graph. */
+static gg_shape
+ShapeOfRows(const GgBuildDevice *device, const GgMetaPageData *meta)
+{
+	return (gg_shape) {
+		.dim = meta->dimensions, .element = device->halved ? GG_ELEMENT_F16 : meta->element,
+		.metric = meta->metric
+	};
 }
 
 /*
@@ -40,9 +52,7 @@ GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *m
 	const gg_engine *engine = device->engine;
 	const GgAreaShared *shared = area->shared;
 	gg_upload_source source;
-	gg_shape	shape = {
-		.dim = meta->dimensions, .element = meta->element, .metric = meta->metric
-	};
+	gg_shape	shape = ShapeOfRows(device, meta);
 	gg_status	status;
 
 	if (engine->build_index == NULL || engine->index_create == NULL ||
@@ -57,6 +67,7 @@ GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *m
 	source.rows = area->rows;
 	source.row_bytes = shared->row_bytes;
 	source.chunk_rows = shared->chunk_rows;
+	source.halve = device->halved;
 	source.filled = (const volatile uint32_t *) area->filled;
 	source.claimed = (const volatile uint64_t *) area->next_chunk;
 	/* a thread takes a processor only while there is something to be copied */
@@ -93,6 +104,7 @@ GgDrainUpload(GgBuildDevice *device)
 static gg_status
 CopyRows(GgBuildDevice *device, const GgArea *area, uint32 first, uint32 n)
 {
+	uint16	   *halves = device->halved ? palloc(COPY_SLICE / 2) : NULL;
 	Size		row_bytes = area->shared->row_bytes;
 	gg_status	status = {.code = GG_OK};
 	uint64		offset = first * row_bytes;
@@ -103,11 +115,18 @@ CopyRows(GgBuildDevice *device, const GgArea *area, uint32 first, uint32 n)
 		uint64		bytes = Min(end - offset, COPY_SLICE);
 
 		GgCheckInterrupts();
-		status = device->engine->index_write(device->index, GG_PART_ROWS, offset,
-											 area->rows + offset, bytes);
+		if (halves != NULL)
+			status = gg_write_halves(device->engine, device->index,
+									 (uint32) (row_bytes / sizeof(float)), offset,
+									 area->rows + offset, bytes, halves);
+		else
+			status = device->engine->index_write(device->index, GG_PART_ROWS, offset,
+												 area->rows + offset, bytes);
 		offset += bytes;
 		GgReportTuples((int64) (offset / row_bytes));
 	}
+	if (halves != NULL)
+		pfree(halves);
 	return status;
 }
 
@@ -124,18 +143,17 @@ CopyRest(GgBuildDevice *device, const GgArea *area, uint32 n)
 	return status;
 }
 
-/* The index there is too small: copy all rows into a larger one. */
+/* There is no index, or too small a one: copy all rows into one that is large enough. */
 static gg_status
 CopyAll(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta)
 {
-	gg_shape	shape = {
-		.capacity = area->nodes, .dim = meta->dimensions, .element = meta->element,
-		.metric = meta->metric
-	};
+	gg_shape	shape = ShapeOfRows(device, meta);
 	gg_status	status;
 	sigset_t	before;
 
 	GgAbandonUpload(device, NULL);
+	GgOpenDevice(device->engine);
+	shape.capacity = area->nodes;
 	GgBlockSignals(&before);
 	status = device->engine->index_create(&shape, &device->index);
 	GgRestoreSignals(&before);
@@ -151,10 +169,10 @@ GgCompleteUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData
 	instr_time	start;
 	double		seconds;
 
-	if (device->upload == NULL)
+	if (device->upload == NULL && (!device->halved || device->unfit))
 		return false;
 	INSTR_TIME_SET_CURRENT(start);
-	if (area->nodes > device->capacity)
+	if (device->upload == NULL || area->nodes > device->capacity)
 		status = CopyAll(device, area, meta);
 	else
 		status = CopyRest(device, area, area->nodes);
@@ -166,6 +184,7 @@ GgCompleteUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData
 		ereport(DEBUG1,
 				(errmsg_internal("gpugraph rows are copied again for the build: %s",
 								 status.message)));
+		device->unfit |= status.code == GG_EUNSUPPORTED;
 		GgAbandonUpload(device, NULL);
 		return false;
 	}

@@ -17,6 +17,8 @@ typedef struct GgBuildDevice
 	gg_row_upload *upload;		/* NULL: there is none */
 	gg_index   *index;			/* the upload's until that was stopped */
 	uint32		capacity;		/* rows that it can take */
+	bool		halved;			/* it gets rows in half precision */
+	bool		unfit;			/* rows do not bear that */
 	double		open_s;			/* to open the device, beside the scan */
 	double		copy_s;			/* to copy */
 	double		late_s;			/* the part of it that the leader waited for after the scan */
@@ -28,7 +30,7 @@ typedef struct GgBuildDevice
 
 /*
  * Begin to copy the rows of this round, if the engine can build from the device.  expected: rows
- * that the round is expected to have.
+ * that the round is expected to have.  device->halved is set.
  */
 extern void GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta,
 						  double expected, int participants);

@@ -5,11 +5,12 @@
  * Rows, TIDs, filter words (as they come and as they are sorted), hashes, the graph and what the
  * engine needs should fit in maintenance_work_mem.  Where twice as much would do, or 64 MB, the
  * build takes that.  On a device, rows and what the engine needs there must fit in
- * gpugraph.device_memory, or 64 MB, and in what is free.  segment_plan.c decides what is done where
- * they do not.  Rows may go to temporary files (area.c), and the graph is made by groups of them.
- * Or the rows collected so far become a segment of their own and the scan goes on.  The index then
- * has several segments; each is as good, but a search walks them all.  A NOTICE announces either.
- * The option segment_rows asks for smaller segments.
+ * gpugraph.device_memory, or 64 MB, and in what is free.  Where rows of float32 do not, they go
+ * there in half precision.  segment_plan.c decides what is done where they do not fit even so.
+ * Rows may go to temporary files (area.c), and the graph is made by groups of them.  Or the rows
+ * collected so far become a segment of their own and the scan goes on.  The index then has several
+ * segments; each is as good, but a search walks them all.  A NOTICE announces either.  The option
+ * segment_rows asks for smaller segments.
  *
  * Where an engine with processors of its own builds several segments, the next one's rows are read
  * while one is built and written.  So many are in memory at the same time as fit into what a single
@@ -46,6 +47,7 @@ SegmentMemory(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 	memory.row_bytes = 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) + GG_DEDUPLICATE_ROW_BYTES;
 	if (!plan->spill)
 		memory.row_bytes += GgRowBytes(meta);
+	memory.halved = plan->halved;
 	return memory;
 }
 
@@ -89,6 +91,18 @@ RowsSpilled(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 	return GgTempFileAllowed(SpilledBytes(plan, meta, Min(n, plan->expected))) ? n : 0;
 }
 
+/* How many rows of a segment the device holds; in half precision, if that makes it more. */
+static uint32
+RowsOnDevice(GgMemoryPlan *plan, const GgMetaPageData *meta, double wanted)
+{
+	GgGraphMemory memory = SegmentMemory(plan, meta);
+	uint32		rows = GgRowsThatFitDevice(&memory, plan->device_budget);
+
+	plan->halved = rows < wanted && meta->element == GG_ELEMENT_F32;
+	memory.halved = plan->halved;
+	return plan->halved ? GgRowsThatFitDevice(&memory, plan->device_budget) : rows;
+}
+
 static gg_segment_room
 FindRoom(GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
@@ -110,7 +124,8 @@ FindRoom(GgMemoryPlan *plan, const GgMetaPageData *meta)
 		plan->device_budget =
 			GgBuildBudget(plan->engine, GgGraphDeviceBytes(&memory, (uint32) rows));
 		if (plan->device_budget < PG_UINT64_MAX)
-			room.device = GgRowsThatFitDevice(&memory, plan->device_budget);
+			room.device = RowsOnDevice(plan, meta, room.wanted > 0 ?
+									   Min(room.wanted, room.expected) : room.expected);
 	}
 	return room;
 }
@@ -137,7 +152,7 @@ GiveUpDevice(GgMemoryPlan *plan, const gg_segment_room *room)
 					   GG_MAX_BUILD_SEGMENTS),
 			 errhint("Increase gpugraph.device_memory, or free memory of the GPU.")));
 	plan->engine = &gg_cpu_engine;
-	plan->apart = false;
+	plan->apart = plan->halved = false;
 }
 
 static void
@@ -146,15 +161,16 @@ LogPlan(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 	GgGraphMemory memory = SegmentMemory(plan, meta);
 	uint32		rows = (uint32) Min(plan->expected, plan->most);
 	char		files[50] = "";
-	char		device[100] = "";
+	char		device[150] = "";
 
 	if (plan->spill)
 		snprintf(files, sizeof(files), " in temporary files of " UINT64_FORMAT " MB",
 				 MB((uint64) SpilledBytes(plan, meta, rows)));
 
 	if (plan->apart)
-		snprintf(device, sizeof(device), ", " UINT64_FORMAT " MB of device memory",
-				 MB(GgGraphDeviceBytes(&memory, rows)));
+		snprintf(device, sizeof(device), ", " UINT64_FORMAT " MB of device memory%s",
+				 MB(GgGraphDeviceBytes(&memory, rows)),
+				 plan->halved ? " with rows in half precision" : "");
 	if (plan->device_budget < PG_UINT64_MAX && plan->apart)
 		snprintf(device + strlen(device), sizeof(device) - strlen(device),
 				 " of " UINT64_FORMAT " MB", MB(plan->device_budget - 1));

@@ -23,6 +23,7 @@ typedef struct GgMemoryPlan
 	bool		spill;			/* rows go to temporary files */
 	int			areas;			/* segments that are in memory at the same time */
 	bool		by_device;		/* it is the device that does not hold more */
+	bool		halved;			/* it gets rows in half precision */
 	uint64		device_budget;	/* bytes that the build may take of it */
 	bool		segments_announced;
 	bool		spill_announced;

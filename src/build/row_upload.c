@@ -64,6 +64,11 @@ enum
 	NOW = 2
 };
 
+static const gg_status no_memory = {
+	.code = GG_ENOMEM, .where = "gg_row_upload_start",
+	.message = "no memory or thread for copying rows"
+};
+
 static double
 monotonic_seconds(void)
 {
@@ -102,12 +107,31 @@ take_run(gg_row_upload *upload, uint32_t *chunk)
 	return run;
 }
 
+gg_status
+gg_write_halves(const gg_engine *engine, gg_index *index, uint32_t dim, uint64_t offset,
+				const char *rows, uint64_t bytes, uint16_t *halves)
+{
+	gg_status	status = {
+		.code = GG_EUNSUPPORTED, .where = "gg_write_halves",
+		.message = "rows do not bear half precision"
+	};
+
+	if (!gg_round_rows((const float *) rows, halves, bytes / sizeof(float), dim))
+		return status;
+	return engine->index_write(index, GG_PART_ROWS, offset / 2, halves, bytes / 2);
+}
+
+/* halves: room for those of MAX_RUN chunks, where rows become such. */
 static gg_status
-copy_run(gg_row_upload *upload, uint32_t chunk, uint32_t run)
+copy_run(gg_row_upload *upload, uint32_t chunk, uint32_t run, uint16_t *halves)
 {
 	const gg_upload_source *source = &upload->source;
 	uint64_t	chunk_bytes = source->chunk_rows * source->row_bytes;
 
+	if (source->halve)
+		return gg_write_halves(upload->engine, *upload->index, upload->shape.dim,
+							   chunk * chunk_bytes, source->rows + chunk * chunk_bytes,
+							   run * chunk_bytes, halves);
 	return upload->engine->index_write(*upload->index, GG_PART_ROWS, chunk * chunk_bytes,
 									   source->rows + chunk * chunk_bytes, run * chunk_bytes);
 }
@@ -172,14 +196,20 @@ static void *
 copy_chunks(void *arg)
 {
 	gg_row_upload *upload = arg;
+	const gg_upload_source *source = &upload->source;
+	uint16_t   *halves = NULL;
 	uint32_t	chunk = 0;
 	uint32_t	run;
 
+	if (source->halve)
+		halves = malloc(MAX_RUN * source->chunk_rows * source->row_bytes / 2);
 	while ((run = next_run(upload, &chunk)) > 0)
 	{
 		begin_run(upload);
-		end_run(upload, copy_run(upload, chunk, run));
+		end_run(upload, source->halve && halves == NULL ? no_memory :
+				copy_run(upload, chunk, run, halves));
 	}
+	free(halves);
 	return NULL;
 }
 
@@ -212,10 +242,6 @@ gg_row_upload_start(const gg_engine *engine, const gg_shape *shape, const gg_upl
 					int threads, gg_index **index, gg_row_upload **result)
 {
 	gg_status	status = {.code = GG_OK};
-	gg_status	no_memory = {
-		.code = GG_ENOMEM, .where = "gg_row_upload_start",
-		.message = "no memory or thread for copying rows"
-	};
 	gg_row_upload *upload = calloc(1, sizeof(gg_row_upload));
 
 	*result = NULL;

@@ -21,6 +21,7 @@ typedef struct gg_upload_source
 	const char *rows;
 	size_t		row_bytes;
 	uint32_t	chunk_rows;		/* rows of a chunk */
+	bool		halve;			/* rows are float32, and the index gets halves */
 	const volatile uint32_t *filled;	/* by chunk: not 0 once all its rows are there (release) */
 	const volatile uint64_t *claimed;	/* chunks that begin behind this row are empty */
 } gg_upload_source;
@@ -34,7 +35,8 @@ typedef struct gg_row_upload gg_row_upload;
  * engine that touches a device before gg_row_upload_stop().  *index is then the index, the
  * caller's to close, or NULL.  That variable must live as long as the upload.
  *
- * Errors: GG_ENOMEM.  What the engine has to say comes from gg_row_upload_stop().
+ * Errors: GG_ENOMEM.  What the engine has to say comes from gg_row_upload_stop(), and
+ * GG_EUNSUPPORTED where rows do not bear half precision.
  */
 extern gg_status gg_row_upload_start(const gg_engine *engine, const gg_shape *shape,
 									 const gg_upload_source *source, int threads,
@@ -55,6 +57,14 @@ extern bool gg_row_upload_done(const gg_row_upload *upload, uint32_t chunk);
 /* After gg_row_upload_stop(): seconds to create the index, and in which any thread copied. */
 extern double gg_row_upload_open_seconds(const gg_row_upload *upload);
 extern double gg_row_upload_seconds(const gg_row_upload *upload);
+
+/*
+ * Rows of float32 to an index of halves, without threads: `bytes` of them at `offset` of all.
+ * halves: room for half of these.  Errors: as index_write(), and GG_EUNSUPPORTED as above.
+ */
+extern gg_status gg_write_halves(const gg_engine *engine, gg_index *index, uint32_t dim,
+								 uint64_t offset, const char *rows, uint64_t bytes,
+								 uint16_t *halves);
 
 extern void gg_row_upload_free(gg_row_upload *upload);	/* stops it; NULL is allowed */
 

@@ -54,42 +54,11 @@ static void
 BeginUpload(GgBuild *build, GgSegmentWork *work, double expected)
 {
 	work->uploads = true;
+	work->device.halved = build->plan.halved;
 	/* how many rows a predicate lets through is not known */
 	if (build->plan.apart && build->process.scan.indexInfo->ii_Predicate == NIL)
 		GgStartUpload(&work->device, work->area, build->meta, expected,
 					  build->process.shared->scan.participants);
-}
-
-/* Start the thread: over the rows of the area, or over those on the device. */
-static void
-StartGraph(GgBuild *build, GgSegmentWork *work)
-{
-	GgMemoryPlan *plan = &build->plan;
-	gg_engine_task task = {
-		.engine = plan->engine, .data = DataSet(build, work), .params = plan->params,
-		.threads = plan->control.threads, .memory = plan->control.memory
-	};
-	gg_status	status;
-
-	if (!work->uploads)
-	{
-		/* threads are faster at it than the engine */
-		BeginUpload(build, work, work->area->nodes);
-		GgDrainUpload(&work->device);
-		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
-	}
-	/* another segment had to be built by the CPU meanwhile */
-	if (work->on_device && work->device.engine != plan->engine)
-	{
-		GgAbandonUpload(&work->device, NULL);
-		work->on_device = false;
-	}
-	if (work->on_device)
-		task.index = work->device.index;
-	status = gg_engine_thread_start(&task, &work->thread);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "building a gpugraph index");
-	work->state = GG_WORK_GRAPH;
 }
 
 /* The engine failed: is there another way? */
@@ -101,18 +70,67 @@ HasAnotherWay(GgBuild *build, GgSegmentWork *work, const gg_status *status)
 	if (status->code != GG_EDEVICE_MEMORY)
 		return false;
 	/* the index there had room for the rows that were expected; there may be far fewer rows */
-	if (work->on_device)
+	if (work->on_device && !plan->halved)
 		return true;
-	if (gg_engine_setting != GG_ENGINE_AUTO || plan->engine == &gg_cpu_engine)
+	if (gg_engine_setting != GG_ENGINE_AUTO || !plan->apart)
 		return false;
 	ereport(NOTICE,
 			(errmsg("gpugraph index is built on the CPU"),
 			 errdetail("The GPU's memory does not suffice: %s.", status->message),
-			 errhint("Lower gpugraph.device_memory or maintenance_work_mem, "
-					 "so that the index is built in smaller segments.")));
+			 errhint("Lower gpugraph.device_memory or maintenance_work_mem, or set the option "
+					 "segment_rows, so that the index is built in smaller segments.")));
 	plan->engine = &gg_cpu_engine;
-	plan->apart = false;
+	plan->apart = plan->halved = false;
 	return true;
+}
+
+/* The device has room for rows in half precision alone, and has none of these. */
+static void
+GiveUpHalves(GgBuild *build, GgSegmentWork *work)
+{
+	gg_status	status = {.code = GG_EDEVICE_MEMORY, .where = "gpugraph build"};
+
+	snprintf(status.message, sizeof(status.message), "it has room for rows in half precision "
+			 "alone, %s", work->device.unfit ? "which these do not bear" :
+			 "and these did not come there");
+	if (!HasAnotherWay(build, work, &status))
+		GgReportStatus(&status, "building a gpugraph index");
+}
+
+/* Start the thread: over the rows of the area, or over those on the device. */
+static void
+StartGraph(GgBuild *build, GgSegmentWork *work)
+{
+	GgMemoryPlan *plan = &build->plan;
+	gg_engine_task task = {
+		.data = DataSet(build, work), .params = plan->params,
+		.threads = plan->control.threads, .memory = plan->control.memory
+	};
+	gg_status	status;
+
+	if (!work->uploads)
+	{
+		/* threads are faster at it than the engine */
+		BeginUpload(build, work, work->area->nodes);
+		GgDrainUpload(&work->device);
+		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
+	}
+	else if (!work->on_device && plan->halved)
+	{
+		/* when the round began, it may not have been known that they are to be rounded */
+		work->device.halved = true;
+		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
+	}
+	if (!work->on_device && plan->halved)
+		GiveUpHalves(build, work);
+	/* another segment may have given the device up since these rows came there */
+	task.engine = work->on_device ? work->device.engine : plan->engine;
+	if (work->on_device)
+		task.index = work->device.index;
+	status = gg_engine_thread_start(&task, &work->thread);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "building a gpugraph index");
+	work->state = GG_WORK_GRAPH;
 }
 
 static void
@@ -551,7 +569,8 @@ GgCloseWork(GgBuild *build, GgSegmentWork *work, bool more)
 	BeginSegment(build, work, more);
 	if (work->device.upload != NULL)
 		GgEnterPhase(GG_BUILD_UPLOAD, area->nodes, 0);
-	work->on_device = GgCompleteUpload(&work->device, area, build->meta);
+	work->on_device = work->device.upload != NULL &&
+		GgCompleteUpload(&work->device, area, build->meta);
 	work->state = GG_WORK_ROWS;
 	GgTendSegments(build, false);
 }

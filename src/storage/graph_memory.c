@@ -39,7 +39,8 @@ static gg_bytes
 EngineBytes(const GgGraphMemory *memory, uint32 n)
 {
 	gg_dataset	data = {
-		.rows = NULL, .n = n, .dim = memory->meta->dimensions, .element = memory->meta->element,
+		.rows = NULL, .n = n, .dim = memory->meta->dimensions,
+		.element = memory->halved ? GG_ELEMENT_F16 : memory->meta->element,
 		.metric = memory->meta->metric
 	};
 	gg_bytes	bytes;
@@ -63,7 +64,7 @@ GgGraphDeviceBytes(const GgGraphMemory *memory, uint32 n)
 	gg_bytes	bytes = EngineBytes(memory, n);
 
 	if (memory->engine == &gg_cpu_engine)
-		return bytes.host + (uint64) n * GgRowBytes(memory->meta);
+		return bytes.host + (uint64) n * GgRowBytes(memory->meta) / (memory->halved ? 2 : 1);
 	/* what the engine takes for one row counts as the process's own */
 	return bytes.device - Min(bytes.device, EngineBytes(memory, 1).device);
 }

@@ -26,6 +26,7 @@ typedef struct GgGraphMemory
 	const gg_control *control;
 	const GgMetaPageData *meta; /* dimensions, element and metric of the rows */
 	Size		row_bytes;		/* of host memory that the caller takes for each row */
+	bool		halved;			/* the device gets rows in half precision */
 } GgGraphMemory;
 
 /* Bytes of host memory at the peak, while the engine builds a graph of n rows. */

@@ -109,6 +109,42 @@ test_round_to_even(void)
 	CHECK(gg_float_to_half(-0.0f) == 0x8000, "minus zero keeps its sign");
 }
 
+/* In bulk, and where the floats were. */
+static void
+test_floats_to_halves(void)
+{
+	static float floats[4 * 0x7C00 + 5];
+	static uint16_t halves[4 * 0x7C00 + 5];
+	const size_t count = 4 * 0x7C00;
+	int			wrong = 0;
+
+	for (uint32_t i = 0; i < 0x7C00; i++)
+	{
+		float		value = gg_half_to_float((uint16_t) i);
+		float		next = i + 1 == 0x7C00 ? 65536.0f : gg_half_to_float((uint16_t) (i + 1));
+		float		middle = (float) (((double) value + next) / 2);
+
+		floats[4 * i] = -value;
+		floats[4 * i + 1] = middle;
+		floats[4 * i + 2] = -nextafterf(middle, 0.0f);
+		floats[4 * i + 3] = nextafterf(middle, INFINITY);
+	}
+	floats[count] = INFINITY;
+	floats[count + 1] = -3e38f;
+	floats[count + 2] = 1e-40f;
+	for (size_t n = 0; n < 40; n++)
+	{
+		gg_floats_to_halves(floats + count + 3 - n, halves, n);
+		for (size_t i = 0; i < n; i++)
+			wrong += halves[i] != gg_float_to_half(floats[count + 3 - n + i]);
+	}
+	for (size_t i = 0; i < count + 3; i++)
+		halves[i] = gg_float_to_half(floats[i]);
+	gg_floats_to_halves(floats, (uint16_t *) floats, count + 3);
+	wrong += memcmp(floats, halves, (count + 3) * sizeof(uint16_t)) != 0;
+	CHECK(wrong == 0, "%d floats become other halves in bulk", wrong);
+}
+
 static void
 test_halves_to_floats(void)
 {
@@ -421,6 +457,7 @@ main(void)
 			continue;
 		CHECK(strcmp(gg_simd_name(), sets[i]) == 0, "%s is in use", sets[i]);
 		test_halves_to_floats();
+		test_floats_to_halves();
 		test_dims(sets[i]);
 		test_not_finite(sets[i]);
 		test_cosine_range(sets[i]);

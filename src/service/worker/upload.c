@@ -31,18 +31,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/*
- * Rows are rounded to half precision a block of elements at a time.  Of one block in so many it is
- * looked what that loses, beside what lies between these rows and others of the chunk: a share of
- * more than 2^-14 of the squares is too much.  So it is for rows that lie farther from the origin
- * than 30 times their distance from each other, and for elements of some 1e-6.  Of fewer rows than
- * 16 nothing is said.
- */
-#define HALVES_BLOCK	1024
-#define HALVES_LOOKED	16
-#define HALVES_LOSS		0x1p-14
-#define HALVES_ROWS		16
-
 #define POLL_MIN_US		20
 #define POLL_MAX_US		2000
 
@@ -318,58 +306,6 @@ WriteWholeRows(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, cons
 	return status;
 }
 
-/* What rounding has lost of some elements, and how far they are from those of other rows. */
-typedef struct Loss
-{
-	double		lost;
-	double		apart;
-} Loss;
-
-static void
-AddLoss(Loss *loss, const float *before, const uint16 *after, const float *others, uint32 count)
-{
-	float		rounded[HALVES_BLOCK];
-
-	gg_halves_to_floats(after, rounded, count);
-	for (uint32 i = 0; i < count; i++)
-	{
-		double		lost = (double) before[i] - rounded[i];
-		double		apart = (double) before[i] - others[i];
-
-		loss->lost += lost * lost;
-		loss->apart += apart * apart;
-	}
-}
-
-/* Elements of float32 become halves, in their place.  False: they do not bear it. */
-static bool
-RoundToHalves(char *bytes, uint64 count, uint32 dim)
-{
-	const uint64 rows = count / dim;
-	const uint64 half = rows < HALVES_ROWS ? count : rows / 2 * dim;
-	float		before[HALVES_BLOCK];
-	uint16	   *halves = (uint16 *) bytes;
-	Loss		loss = {0};
-
-	for (uint64 first = 0; first < count; first += HALVES_BLOCK)
-	{
-		uint32		n = (uint32) Min(count - first, HALVES_BLOCK);
-		uint16		largest = 0;
-
-		memcpy(before, bytes + first * sizeof(float), n * sizeof(float));
-		gg_floats_to_halves(before, halves + first, n);
-		for (uint32 i = 0; i < n; i++)
-			largest = Max(largest, halves[first + i] & 0x7FFF);
-		/* infinity */
-		if (largest >= 0x7C00)
-			return false;
-		/* the other rows lie behind, and are still what they were */
-		if (first / HALVES_BLOCK % HALVES_LOOKED == 0 && first + half + n <= count)
-			AddLoss(&loss, before, halves + first, (const float *) bytes + first + half, n);
-	}
-	return loss.lost <= loss.apart * HALVES_LOSS;
-}
-
 /* Write rows that are kept in half precision. */
 static gg_status
 WriteHalves(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, char *bytes)
@@ -377,7 +313,8 @@ WriteHalves(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, char *b
 	const gg_shape *shape = &upload->device->loads_under_way[chunk->load].lists[chunk->list].shape;
 	gg_status	status = {GG_OK};
 
-	if (RoundToHalves(bytes, chunk->bytes / sizeof(float), shape->dim))
+	if (gg_round_rows((const float *) bytes, (uint16 *) bytes, chunk->bytes / sizeof(float),
+					  shape->dim))
 		return upload->engine->index_write(list, GG_PART_ROWS, chunk->offset / 2, bytes,
 										   chunk->bytes / 2);
 	upload->unfit[chunk->load] = true;
