@@ -17,7 +17,8 @@ unserved {
 		CREATE INDEX gone_idx ON gone USING gpugraph (val vector_l2_ops)');
 };
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('gone_idx')");
-my $list = $node->data_dir . '/gpugraph.resident.0';
+# the only device's, by its UUID
+sub list { return (glob $node->data_dir . '/gpugraph.resident.*')[0] }
 
 sub comes_back
 {
@@ -39,7 +40,7 @@ is(of_device($node, 'restarts'), 1, 'a restart was counted');
 
 # ---- a restart of the server
 $node->restart;
-like(slurp_file($list), qr/^gpugraph resident 1\n(\d+ \d+ \d+ \d+ \d+\n){2}crc [0-9A-F]{8}\n$/,
+like(slurp_file(list()), qr/^gpugraph resident 1\n(\d+ \d+ \d+ \d+ \d+\n){2}crc [0-9A-F]{8}\n$/,
 	'the list was written');
 comes_back('server restarted');
 
@@ -75,14 +76,14 @@ for my $damage ('', "gpugraph resident 1\n", "gpugraph resident 1\n5 6 7 8 9\ncr
 	"\0\1\2" x 1000, "gpugraph resident 1\n" . ("1 2 3 4 5\n" x 500))
 {
 	$node->stop;
-	open my $file, '>', $list or die;
+	open my $file, '>', list() or die;
 	print $file $damage;
 	close $file;
 	$node->start;
 	ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'a damaged list does no harm');
 	is(state_of($node), 'absent', 'nothing is loaded by it');
 }
-is(log_lines($node, qr/ignoring file "gpugraph.resident.0", which is damaged/), 5,
+is(log_lines($node, qr/ignoring file "gpugraph.resident.[0-9a-f]{32}", which is damaged/), 5,
 	'the log says so');
 truth($node);
 is(wait_for_state($node, 'ready'), 'ready', 'queries load it');
