@@ -91,4 +91,31 @@ truth_by_device($node, 'in the end');
 
 is(log_lines($node, qr/(PANIC|TRAP|FATAL:.*gpugraph)/), 0, 'nothing bad is in the log');
 $node->stop;
+
+# ---- devices that have other numbers after a restart, where the CPU plays them
+if (($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu')
+{
+	$node = service_node('numbers', conf => "gpugraph.devices = '0,1'\n");
+	my $ready = "SELECT string_agg(relid::regclass || ' ' || device, ' ' ORDER BY device)
+		FROM gpugraph_stat_index WHERE state = 'ready'";
+
+	unserved {
+		make_items($node, 4000, 16);
+		$node->safe_psql('postgres', 'CREATE TABLE more AS SELECT * FROM items;
+			CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
+	};
+	ok(defined wait_for(sub { $node->safe_psql('postgres',
+				"SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 2 }),
+		'two devices');
+	$node->safe_psql('postgres',
+		"SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('more_idx')");
+	my $before = $node->safe_psql('postgres', $ready);
+	like($before, qr/^\w+ 0 \w+ 1$/, "each has an index: $before");
+	local $ENV{GPUGRAPH_UUIDS} = '1,0';
+	$node->restart;
+	(my $swapped = $before) =~ s/(\w+) 0 (\w+) 1/$2 0 $1 1/;
+	ok(defined wait_for(sub { $node->safe_psql('postgres', $ready) eq $swapped }),
+		'each has its index again under its new number');
+	$node->stop;
+}
 done_testing();
