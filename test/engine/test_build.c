@@ -128,8 +128,9 @@ knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, do
 static void
 test_samples(void)
 {
-	harness_spec spec = {.n = harness_size(1500, 3), .dim = 32, .latent = 12,
-						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 8};
+	harness_spec spec = {.n = harness_size(1500, harness_fewer() ? 5 : 3), .dim = 32,
+						 .latent = 12, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
+						 .seed = 8};
 	gg_build_params params = {.graph_degree = 16, .seed = 5, .init = GG_INIT_RANDOM,
 							  .max_iterations = 3};
 
@@ -149,8 +150,9 @@ test_metrics(void)
 		{
 			harness_spec small = {.n = harness_size(1500, harness_fewer() ? 6 : 3), .dim = 48,
 								  .metric = metric, .element = element, .seed = 1};
-			harness_spec cells = {.n = harness_fewer() ? 6500 : 9000, .dim = 40, .latent = 12,
-								  .metric = metric,
+			harness_spec cells = {.n = harness_fewer() ? 6500 : 9000,
+								  .dim = harness_fewer() ? 16 : 40,
+								  .latent = harness_fewer() ? 8 : 12, .metric = metric,
 								  .element = element, .seed = 2};
 
 			knn_case(&small, 32, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "exact");
