@@ -198,7 +198,9 @@ extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, c
 									uint32_t *ids);
 
 /* Sets up to this size are compared pair by pair: cheaper than assigning them to cells. */
+#ifndef GG_EXACT_MAX_ROWS		/* the emulated device has fewer rows */
 #define GG_EXACT_MAX_ROWS 16384
+#endif
 
 /* ---- stages ------------------------------------------------------------------ */
 

@@ -963,10 +963,10 @@ several_long(deep_scene *s, uint64_t *random, uint32_t mix, uint32_t count, char
 
 /*
  * What was measured roughly first is what index_exact() finds, bit by bit, whatever the rough
- * measure makes of the rows.  and_long: long lists, too.
+ * measure makes of the rows.
  */
 static inline void
-deep_rough(const gg_engine *engine, const deep_spec *spec, bool and_long)
+deep_rough(const gg_engine *engine, const deep_spec *spec)
 {
 	static const uint32_t counts[] = {1, SEVERAL_MOST, 2};
 	gg_filter  *kinds = several_most_rows();
@@ -992,8 +992,7 @@ deep_rough(const gg_engine *engine, const deep_spec *spec, bool and_long)
 			several_together(&s, counts[c], filters, deeps, exact,
 							 apart ? "measured roughly, filters apart" : "measured roughly");
 		}
-	if (and_long)
-		several_long(&s, &random, 4, 9, exact);
+	several_long(&s, &random, 4, 9, exact);
 	bulk_close(&s.region);
 	free(kinds);
 	free(exact);

@@ -15,7 +15,7 @@ use Gpugraph;
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
 	state_of wait_for_state answered_by truth truth_by_device truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
-	shares shares_are leave_room);
+	shares shares_are leave_room served_node $nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -41,6 +41,23 @@ sub service_node
 
 	# a driver takes its time; the CPU does not
 	wait_for(sub { of_device($node, 'state') eq 'up' });
+	return $node;
+}
+
+# How many rows the first query finds: by the device where it can.
+our $nearest =
+	'SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+
+# A server whose device has the index and answers.
+sub served_node
+{
+	my ($name, %options) = @_;
+	my $node = service_node($name, %options);
+
+	make_items($node, 4000, 16);
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	truth_by_device($node, 'at first');
 	return $node;
 }
 

@@ -20,12 +20,9 @@ unserved {
 	$node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION ''");
 };
 
-my $query =
-	'SELECT count(*)
-	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 my %waiters = (
 	'gpugraph_prewarm()' => [ "SELECT gpugraph_prewarm('items_idx') > 0" ],
-	'a query' => [ 'SET gpugraph.engine = cuda', 'SET enable_seqscan = off', $query ]);
+	'a query' => [ 'SET gpugraph.engine = cuda', 'SET enable_seqscan = off', $nearest ]);
 my $elsewhere = 0;
 
 # What wants the index for itself, and what stands there again for the next round.
@@ -70,7 +67,7 @@ sub meet
 	my $changing;
 	unserved { $changing = start_psql($node, $statement); };
 	usleep(300_000);
-	my $later = start_psql($node, 'SET enable_seqscan = off', $query);
+	my $later = start_psql($node, 'SET enable_seqscan = off', $nearest);
 
 	ok(all_end($waiting, $changing, $later), "$what: all end");
 	is($waiting->{err} . $changing->{err} . $later->{err}, '', "$what: without an error");

@@ -17,10 +17,6 @@ my $node = service_node('gone',
 	conf => "gpugraph.service_engine = cpu\ngpugraph.devices = '0,1'\n");
 unserved { make_items($node, 4000, 16); };
 
-my $query =
-	'SELECT count(*)
-	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
-
 sub of_one { return $node->safe_psql('postgres',
 	"SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]") }
 
@@ -31,8 +27,8 @@ is(of_one(0, 'resident_indexes'), 1, 'the first has the index');
 
 # a query that found the device up rests before it posts; meanwhile the device goes for good
 my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = post_stall',
-	$query, 'SET gpugraph.fault = none',
-	"SELECT gpugraph_prewarm('items_idx') > 0", $query, $query);
+	$nearest, 'SET gpugraph.fault = none',
+	"SELECT gpugraph_prewarm('items_idx') > 0", $nearest, $nearest);
 backend_pid($node, 'LIMIT 10', "wait_event IS NULL");
 $node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_device');
 $node->reload;

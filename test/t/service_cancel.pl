@@ -15,10 +15,7 @@ my $node = service_node('cancel', conf => "max_connections = 20\n");
 make_items($node, 4000, 16);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
-my $query =
-	'SELECT count(*)
-	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
-my @slow = ('SET enable_seqscan = off', 'SET gpugraph.fault = stall', $query);
+my @slow = ('SET enable_seqscan = off', 'SET gpugraph.fault = stall', $nearest);
 
 sub abandoned { return of_device($node, 'abandoned') }
 
@@ -40,10 +37,10 @@ DO \$\$ BEGIN PERFORM id FROM items ORDER BY val <-> (SELECT val FROM queries WH
 EXCEPTION WHEN query_canceled THEN NULL; END \$\$;
 SET statement_timeout = 0;
 SET gpugraph.fault = none;
-$query;
+$nearest;
 SELECT pg_sleep(1.2);
 SET gpugraph.engine = cuda;
-$query;
+$nearest;
 SQL
 is($both, "10\n\n10",
 	'a session whose query timed out goes on: with the CPU, then with the device');

@@ -9,14 +9,8 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 use Residency;
 
-my $node = service_node('faults');
-make_items($node, 4000, 16);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-truth_by_device($node, 'at first');
+my $node = served_node('faults');
 
-my $query =
-	'SELECT count(*)
-	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 my $postmaster = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 
 sub restarts { return of_device($node, 'restarts') }
@@ -27,9 +21,9 @@ sub under_fault
 	my ($fault) = @_;
 	my $set = "SET enable_seqscan = off; SET gpugraph.fault = $fault";
 
-	is($node->safe_psql('postgres', "$set; $query"), 10, "$fault: the CPU answers");
+	is($node->safe_psql('postgres', "$set; $nearest"), 10, "$fault: the CPU answers");
 	up_again($fault);
-	my ($rc, $out, $err) = $node->psql('postgres', "$set; SET gpugraph.engine = cuda; $query",
+	my ($rc, $out, $err) = $node->psql('postgres', "$set; SET gpugraph.engine = cuda; $nearest",
 		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
 	like($err, qr/55000: gpugraph.engine is "cuda" but no GPU can search index "items_idx"/,
 		"$fault: engine = cuda makes it an error");
@@ -81,7 +75,8 @@ truth_by_device($node, 'after device');
 	my $seen;
 
 	is($node->safe_psql('postgres',
-		"SET enable_seqscan = off; SET gpugraph.fault = device; $query"), 10, 'device: once more');
+		"SET enable_seqscan = off; SET gpugraph.fault = device; $nearest"), 10,
+	'device: once more');
 	wait_for(sub { $seen = of_device($node,
 		"state || ' ' || resident_indexes || ' ' || resident_bytes"); return $seen =~ /^broken/ });
 	is($seen, 'broken 0 0', 'device: what it held is gone');
@@ -91,7 +86,7 @@ truth_by_device($node, 'after device');
 # ---- a worker that is told to end while queries wait for it
 {
 	my @waiting = map {
-		start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = stall', $query)
+		start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = stall', $nearest)
 	} 1 .. 4;
 	ok(defined wait_for(sub { of_device($node, 'queries') > 0 && $node->safe_psql('postgres',
 		"SELECT count(*) FROM pg_stat_activity
@@ -147,7 +142,7 @@ truth_by_cpu($node, 'no driver');
 usleep(3_500_000);
 is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: no driver/), 1,
 	'no driver: the log says it once');
-like(($node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.engine = cuda; $query"))[2],
+like(($node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.engine = cuda; $nearest"))[2],
 	qr/No worker of the GPU service has a device that works/,
 	'no driver: an error with gpugraph.engine = cuda');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
@@ -162,9 +157,9 @@ is(log_lines($node, qr/(PANIC|TRAP|terminated by signal|crash)/), 0, 'nothing ba
 # ---- a server without the service
 $node->append_conf('postgresql.conf', "gpugraph.devices = ''");
 $node->restart;
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10,
+is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
 	'no devices: the CPU answers');
-like(($node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.engine = cuda; $query"))[2],
+like(($node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.engine = cuda; $nearest"))[2],
 	qr/There is no GPU service/, 'no devices: an error with gpugraph.engine = cuda');
 $node->append_conf('postgresql.conf', "gpugraph.devices = '0,0'");
 $node->restart;
@@ -172,7 +167,7 @@ is(log_lines($node, qr/invalid value for parameter "gpugraph.devices": "0,0"/), 
 	'the same device twice is no list of devices');
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''\ngpugraph.devices = 'all'");
 $node->restart;
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10,
+is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
 	'not preloaded: the CPU answers');
 $node->stop;
 done_testing();

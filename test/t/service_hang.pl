@@ -9,14 +9,8 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('hang', conf => "gpugraph.device_timeout = '4s'\n");
-make_items($node, 4000, 16);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-truth_by_device($node, 'at first');
+my $node = served_node('hang', conf => "gpugraph.device_timeout = '4s'\n");
 
-my $query =
-	'SELECT count(*)
-	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 my $postmaster = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 
 # Another worker than this one has the device and the index; its process id.
@@ -39,7 +33,7 @@ my $pid = of_device($node, 'pid');
 
 # ---- a kernel that never ends, with other queries beside it
 {
-	my $hung = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = hang', $query);
+	my $hung = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = hang', $nearest);
 
 	waiting_pid($node);
 	truth_by_device($node, 'kernel: queries beside it');
@@ -53,7 +47,7 @@ my $pid = of_device($node, 'pid');
 
 # ---- a launch that never returns: the worker's main thread is in it
 is($node->safe_psql('postgres',
-	"SET enable_seqscan = off; SET gpugraph.fault = hang_launch; $query"), 10,
+	"SET enable_seqscan = off; SET gpugraph.fault = hang_launch; $nearest"), 10,
 	'launch: the CPU answers');
 $pid = replaced($pid, 'launch');
 is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: .*not returned for 4/), 1,
@@ -64,7 +58,7 @@ $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
 {
 	my $hung = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = hang_load',
-		$query);
+		$nearest);
 
 	is(finish_psql($hung), '', 'load: the query that asks for it is no error');
 }
@@ -75,7 +69,7 @@ is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: .*in the loading
 # ---- told to end while that thread hangs
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
-$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = hang_load; $query");
+$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = hang_load; $nearest");
 is(wait_for_state($node, 'loading'), 'loading', 'terminated: a load is under way');
 kill 'TERM', $pid;
 $pid = replaced($pid, 'load, terminated');
@@ -86,7 +80,8 @@ for my $fault (qw(hang hang_launch))
 	$node->safe_psql('postgres',
 		"ALTER SYSTEM SET gpugraph.device_timeout = '1h'; SELECT pg_reload_conf()")
 		if $fault eq 'hang';
-	my $hung = start_psql($node, 'SET enable_seqscan = off', "SET gpugraph.fault = $fault", $query);
+	my $hung =
+		start_psql($node, 'SET enable_seqscan = off', "SET gpugraph.fault = $fault", $nearest);
 
 	waiting_pid($node);
 	if ($fault eq 'hang')

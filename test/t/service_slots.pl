@@ -13,10 +13,6 @@ my $node = service_node('slots');
 make_items($node, 4000, 16);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
-my $query =
-	'SELECT count(*)
-	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
-
 sub replace_worker
 {
 	my $pid = of_device($node, 'pid');
@@ -33,7 +29,7 @@ sub replace_worker
 {
 	my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.engine = cuda',
 		'SET gpugraph.fault = stall',
-		$query, 'SET gpugraph.fault = none', $query, $query);
+		$nearest, 'SET gpugraph.fault = none', $nearest, $nearest);
 	my $pid = waiting_pid($node);
 	my $batches = of_device($node, 'batches');
 
@@ -53,13 +49,13 @@ sub replace_worker
 
 	kill 'STOP', $worker;
 	my $start = time;
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10,
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
 		'a worker that hangs: the CPU answers');
 	my $took = time - $start;
 	ok($took > 4 && $took < 15, "after some seconds: $took");
 
 	# the first of them has its slot still
-	my $session = start_psql($node, 'SET enable_seqscan = off', $query, $query, $query, $query);
+	my $session = start_psql($node, 'SET enable_seqscan = off', ($nearest) x 4);
 	$start = time;
 	finish_psql($session);
 	is($session->{out}, "10\n10\n10\n10\n", 'and the next queries');
@@ -68,7 +64,7 @@ sub replace_worker
 	is(of_index($node, 'queries_cpu') - $cpu, 5, 'all counted');
 	kill 'CONT', $worker;
 	ok(defined wait_for(sub { $node->safe_psql('postgres',
-		"SET enable_seqscan = off; $query"); return truth($node) eq '1.0000 20 0' }),
+		"SET enable_seqscan = off; $nearest"); return truth($node) eq '1.0000 20 0' }),
 		'the worker goes on: the device answers');
 }
 

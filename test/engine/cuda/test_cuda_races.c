@@ -714,7 +714,7 @@ test_components(void)
 static void
 test_cells(void)
 {
-	const harness_spec spec = build_spec(16385);
+	const harness_spec spec = build_spec(harness_fewest() ? 4097 : 16385);
 	build_scene s;
 
 	build_open(&s, &spec, 16);

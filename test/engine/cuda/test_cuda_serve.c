@@ -1583,11 +1583,10 @@ test_rough(void)
 			.metric = scenes[i].metric,.element = scenes[i].element,.graph = true,
 			.kind = scenes[i].kind};
 
-		/* long lists take long on the emulated device */
-		deep_rough(&gg_cuda_engine, &spec, !harness_fewest() || i % 3 == 0);
+		deep_rough(&gg_cuda_engine, &spec);
 	}
 	if (!harness_small())
-		deep_rough(&gg_cuda_engine, &wide, true);
+		deep_rough(&gg_cuda_engine, &wide);
 }
 
 /* More rows than one slab has; many tie, so that all digits of a key count. */
