@@ -13,6 +13,7 @@
  *	tsdg.cu			two-stage diversification
  *	grnnd.cu		relative NN-descent
  *	connect.cu		pivots, reachability
+ *	groups.cu		the chain for rows that the device does not hold: group by group
  *	build.cu		the chain of them, and the memory it needs
  *	memory.cu		where buffers come from; a build beside searches
  *

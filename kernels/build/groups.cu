@@ -14,7 +14,7 @@
  * of six groups on the CPU, and distances, itopk 32 and 64, 60,000 x 96 in 60 clusters; itopk 32,
  * 60,000 x 128 without clusters:
  *
- *	in one piece						0.9967 at 659, 0.9982 at 876; 0.9779 at 1,085
+ *	in one piece					0.9967 at 659, 0.9982 at 876; 0.9779 at 1,085
  *	united lists						0.9982 at 662, 0.9994 at 881; 0.9740 at 1,090
  *	edges in turns						0.9984 at 668, 0.9994 at 895; 0.9699 at 1,094
  *	edges of the nearer group alone		0.9968 at 663, 0.9988 at 884; 0.9523 at 1,099
@@ -522,7 +522,8 @@ assign_rows(group_build *build, char *const rows[2], uint32_t chunk, std::vector
 		GG_TRY(build->reading.wait(build->control));
 		if (first + count < n)
 			start_rows(&build->reading, build->data, NULL, (uint32_t) first + count,
-					   gg_cuda_slice(n, first + count, chunk), rows[(number + 1) % 2] + pivot_bytes);
+					   gg_cuda_slice(n, first + count, chunk),
+					   rows[(number + 1) % 2] + pivot_bytes);
 		GG_TRY(near_pivots(build, rows[number % 2], count, &lists));
 		choose_kernel<<<gg_cuda_blocks(count, 256), 256, 0, build->stream>>>
 			(lists.get(), count, group_of.get(), second_of.get(), choices.get());
