@@ -1,5 +1,5 @@
-# A build keeps to what the device holds, as gpugraph.device_memory says: on a GPU by groups of rows,
-# and by segments where the CPU plays it. Only where these would be too many the CPU builds.
+# A build keeps to what the device holds, as gpugraph.device_memory says: a GPU by groups of rows,
+# the CPU that plays it by segments. Only where these would be too many it goes to the CPU.
 use strict;
 use warnings;
 
