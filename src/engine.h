@@ -182,6 +182,13 @@ typedef struct gg_control
 	 */
 	uint64_t	memory;
 	void	   *(*scratch)(void *ctx, uint64_t bytes);	/* may be NULL */
+
+	/*
+	 * Bytes of device memory that build() should keep to beyond its context; 0: any number.  Where
+	 * one piece would take more, the CUDA engine has groups of rows on the device one after the
+	 * other.  Where the bytes are too few for that, too, they are exceeded.
+	 */
+	uint64_t	device_memory;
 } gg_control;
 
 /* ---- building ---------------------------------------------------------- */

@@ -245,6 +245,34 @@ grow_edges(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run 
 }
 
 gg_status
+gg_cuda_edges(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
+			  gg_cuda_buffer<uint32_t> *graph, gg_build_stats *stats)
+{
+	build_state state = {};
+
+	graph->release();
+	if (params->algorithm == GG_ALGORITHM_GRNND)
+		GG_TRY(grow_edges(data, params, run, &state, stats));
+	else
+		GG_TRY(choose_edges(data, NULL, params, run, &state, stats));
+	GG_CUDA_TRY(cudaStreamSynchronize(run.stream));
+	graph->swap(state.graph);
+	return gg_ok();
+}
+
+/* Memory for a graph's lists. */
+static gg_status
+take_lists(uint32_t n, uint32_t degree, gg_graph *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->n = n;
+	out->degree = degree;
+	out->adjacency = allocate_large((uint64_t) n * degree * sizeof(uint32_t));
+	return out->adjacency != NULL ? gg_ok() :
+		gg_fail(GG_ENOMEM, __func__, "out of memory for the lists of %u nodes", n);
+}
+
+gg_status
 gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
 				   const gg_cuda_run &run, gg_graph *out, gg_build_stats *stats)
 {
@@ -254,7 +282,6 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	double		begin;
 
 	memset(out, 0, sizeof(*out));
-	out->n = data->n;
 	out->degree = params->graph_degree;
 	if (data->n == 0)
 		return gg_ok();
@@ -264,9 +291,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 		GG_TRY(choose_edges(data, input, params, run, &state, stats));
 
 	begin = gg_cuda_now_s();
-	out->adjacency = allocate_large(bytes);
-	if (out->adjacency == NULL)
-		return gg_fail(GG_ENOMEM, __func__, "out of memory for the lists of %u nodes", data->n);
+	GG_TRY(take_lists(data->n, params->graph_degree, out));
 	GG_TRY(gg_cuda_copy_out(out->adjacency, state.graph.get(), bytes, run.stream, run.control));
 	stats->transfer_s += gg_cuda_now_s() - begin;
 
@@ -358,6 +383,19 @@ guarded(RUN run, gg_graph *graph)
 	return status;
 }
 
+/*
+ * The rows of a group, and the bytes that the build of all takes so; 0: it is made in one piece.
+ */
+static uint32_t
+group_room(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+		   uint64_t *bytes)
+{
+	if (control == NULL || control->device_memory == 0 ||
+		gg_cuda_plain_bytes(data, params) <= control->device_memory)
+		return 0;
+	return gg_cuda_group_room(data, params, control->device_memory, bytes);
+}
+
 /* Build or, with input, merge rows in host memory. */
 static gg_status
 make_graph(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
@@ -368,10 +406,19 @@ make_graph(const gg_dataset *data, const gg_merge_input *input, const gg_build_p
 					   gg_cuda_work work;
 					   gg_cuda_buffer<char> rows;
 					   gg_cuda_data device = {};
+					   uint64_t bytes;
+					   const uint32_t room =
+						   input == NULL ? group_room(data, params, control, &bytes) : 0;
 
 					   GG_TRY(work.start(control));
 					   const gg_cuda_run run = {work.get(), control, NULL};
 
+					   if (room > 0)
+					   {
+						   GG_TRY(take_lists(data->n, params->graph_degree, graph));
+						   return gg_cuda_build_groups(data, params, control, room, work.get(),
+													   graph, stats);
+					   }
 					   GG_TRY(load_rows(data, run, &rows, &device, stats));
 					   return gg_cuda_build_rows(&device, input, params, run, graph, stats);
 				   }, graph);
@@ -476,15 +523,13 @@ edges_bytes(uint64_t n, const gg_build_params *params)
 				limit * (4 + 8) + united * 4) + n * 12;
 }
 
-/* gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated. */
-gg_status
-gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
-					const gg_control *control, gg_bytes *bytes)
+/* The largest of the stages, each counted as its buffers are allocated. */
+uint64_t
+gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_params *params)
 {
 	const uint64_t n = data->n;
 	uint64_t	peak;
 
-	GG_TRY(gg_build_check(data, params, __func__));
 	if (params->algorithm == GG_ALGORITHM_GRNND)
 	{
 		const uint64_t start = gg_grnnd_params(params).start;
@@ -498,9 +543,26 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 	}
 	else
 		peak = max_u64(knn_bytes(n, data->dim, params, data->metric), edges_bytes(n, params));
-	bytes->device = n * data->dim * gg_element_size(data->element) +
-		n * gg_cuda_row_bytes(data->metric, data->dim) + peak + other_bytes(control);
+	return n * data->dim * gg_element_size(data->element) +
+		n * gg_cuda_row_bytes(data->metric, data->dim) + peak;
+}
+
+/* gg_engine.build_bytes */
+gg_status
+gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
+					const gg_control *control, gg_bytes *bytes)
+{
+	const uint64_t n = data->n;
+	uint64_t	device;
+	uint32_t	room;
+
+	GG_TRY(gg_build_check(data, params, __func__));
+	room = group_room(data, params, control, &device);
+	if (room == 0)
+		device = gg_cuda_plain_bytes(data, params);
+	bytes->device = device + other_bytes(control);
 	/* adjacency; visited and parents when nodes must be linked */
-	bytes->host = n * params->graph_degree * 4 + n * 9;
+	bytes->host = n * params->graph_degree * 4 + n * 9 +
+		(room > 0 ? gg_cuda_groups_host_bytes(n) : 0);
 	return gg_ok();
 }

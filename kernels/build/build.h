@@ -13,6 +13,7 @@
  *	tsdg.cu			two-stage diversification
  *	grnnd.cu		relative NN-descent
  *	connect.cu		pivots, reachability
+ *	groups.cu		the chain for rows that the device does not hold: group by group
  *	build.cu		the chain of them, and the memory it needs
  *	memory.cu		where buffers come from; a build beside searches
  *
@@ -290,6 +291,13 @@ extern gg_status gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t
 extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const gg_cuda_knn &knn,
 								 const uint32_t *graph, uint64_t seed, const gg_cuda_run &run,
 								 gg_graph *out, uint32_t *repaired);
+/* Its first half, which looks at no rows: pivots, in their order. */
+extern gg_status gg_cuda_connect_nodes(const gg_cuda_knn &knn, const uint32_t *graph, uint64_t seed,
+									   const gg_cuda_run &run, gg_graph *out,
+									   std::vector<uint32_t> &pivots, uint32_t *repaired);
+/* Its second half; rows: those of the pivots alone. */
+extern gg_status gg_cuda_link_pivots(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots,
+									 uint64_t seed, const gg_cuda_run &run, gg_graph *out);
 
 /*
  * The chain over rows that are in device memory: out as gg_engine.build makes it, to be freed with
@@ -299,6 +307,26 @@ extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const gg_cuda_knn &kn
 extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input,
 									const gg_build_params *params, const gg_cuda_run &run,
 									gg_graph *out, gg_build_stats *stats);
+
+/* Its edges alone, before they are connected: graph, n x graph_degree, is allocated here. */
+extern gg_status gg_cuda_edges(gg_cuda_data *data, const gg_build_params *params,
+							   const gg_cuda_run &run, gg_cuda_buffer<uint32_t> *graph,
+							   gg_build_stats *stats);
+/* Device memory of the chain, the rows included, beyond the context. */
+extern uint64_t gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_params *params);
+
+/*
+ * The same by groups of rows, which the device has one after the other: groups.cu.  data is in host
+ * memory; room: the rows of a group, at most.
+ */
+extern gg_status gg_cuda_build_groups(const gg_dataset *data, const gg_build_params *params,
+									  const gg_control *control, uint32_t room, cudaStream_t stream,
+									  gg_graph *out, gg_build_stats *stats);
+/* That room in a budget of device memory, and what is taken of it; 0: there is too little. */
+extern uint32_t gg_cuda_group_room(const gg_dataset *data, const gg_build_params *params,
+								   uint64_t budget, uint64_t *bytes);
+/* Host memory beyond that of any build. */
+extern uint64_t gg_cuda_groups_host_bytes(uint64_t n);
 
 /*
  * Working copy and k-NN lists of n x gg_cuda_list_length(k) keys, by distances of that copy; order

@@ -713,13 +713,11 @@ link_levels(const gg_cuda_rows *pivots, uint64_t seed, const gg_cuda_run &run, u
 }
 
 /* out->pivots and out->pivot_adjacency of the pivots, all reachable from the first. */
-static gg_status
-pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint64_t seed,
-			const gg_cuda_run &run, gg_graph *out)
+gg_status
+gg_cuda_link_pivots(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint64_t seed,
+					const gg_cuda_run &run, gg_graph *out)
 {
 	const uint32_t count = (uint32_t) pivots.size();
-	gg_cuda_buffer<uint32_t> ids;
-	gg_cuda_working_copy copy;
 	gg_control	quiet = {};
 	host_reach	on;
 
@@ -735,13 +733,10 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint6
 	if (out->pivots == NULL || out->pivot_adjacency == NULL)
 		return gg_fail(GG_ENOMEM, __func__, "out of memory for %u pivots", count);
 	memcpy(out->pivots, pivots.data(), (size_t) count * sizeof(uint32_t));
-	GG_TRY(ids.allocate(count, run.meter));
-	GG_TRY(gg_cuda_copy_in(ids.get(), pivots.data(), ids.bytes(), run.stream, &quiet));
-	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), count, run.stream, run.meter, &copy));
-	GG_TRY(link_levels(&copy.view, seed, {run.stream, &quiet, run.meter}, out->pivot_adjacency));
+	GG_TRY(link_levels(rows, seed, {run.stream, &quiet, run.meter}, out->pivot_adjacency));
 
 	GG_TRY(on.create(&quiet, out->pivot_adjacency, count, GG_PIVOT_DEGREE));
-	return reach_pivots(&on, &copy.view, run.stream, run.meter);
+	return reach_pivots(&on, rows, run.stream, run.meter);
 }
 
 /* ---- all of it ----------------------------------------------------------- */
@@ -842,16 +837,32 @@ gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed
 }
 
 gg_status
+gg_cuda_connect_nodes(const gg_cuda_knn &knn, const uint32_t *graph, uint64_t seed,
+					  const gg_cuda_run &run, gg_graph *out, std::vector<uint32_t> &pivots,
+					  uint32_t *repaired)
+{
+	*repaired = 0;
+	GG_TRY(gg_cuda_choose_pivots(knn.ids, out->n, knn.k, seed, run, pivots));
+	GG_TRY(reach_nodes(graph, run, out, pivots, repaired));
+	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
+	return gg_ok();
+}
+
+gg_status
 gg_cuda_connect(const gg_cuda_rows *rows, const gg_cuda_knn &knn, const uint32_t *graph,
 				uint64_t seed, const gg_cuda_run &run, gg_graph *out, uint32_t *repaired)
 {
 	std::vector<uint32_t> pivots;
+	gg_cuda_buffer<uint32_t> ids;
+	gg_cuda_working_copy copy;
 
 	*repaired = 0;
 	if (rows->n == 0)
 		return gg_ok();
-	GG_TRY(gg_cuda_choose_pivots(knn.ids, rows->n, knn.k, seed, run, pivots));
-	GG_TRY(reach_nodes(graph, run, out, pivots, repaired));
-	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
-	return pivot_graph(rows, pivots, seed, run, out);
+	GG_TRY(gg_cuda_connect_nodes(knn, graph, seed, run, out, pivots, repaired));
+	GG_TRY(ids.allocate(pivots.size(), run.meter));
+	GG_TRY(gg_cuda_copy_in(ids.get(), pivots.data(), ids.bytes(), run.stream, run.control));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), (uint32_t) pivots.size(), run.stream,
+									   run.meter, &copy));
+	return gg_cuda_link_pivots(&copy.view, pivots, seed, run, out);
 }

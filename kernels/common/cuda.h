@@ -139,6 +139,21 @@ public:
 		bytes_ = 0;
 	}
 
+	void
+	swap(gg_cuda_buffer &other)
+	{
+		T		   *data = data_;
+		uint64_t	bytes = bytes_;
+		gg_cuda_meter *meter = meter_;
+
+		data_ = other.data_;
+		bytes_ = other.bytes_;
+		meter_ = other.meter_;
+		other.data_ = data;
+		other.bytes_ = bytes;
+		other.meter_ = meter;
+	}
+
 	T *
 	get() const
 	{

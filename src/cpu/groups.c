@@ -19,6 +19,7 @@
  * compared under inner product, too: all have the same length after the same MIPS reduction.
  */
 #include "groups.h"
+#include "../rules/group_pivots.h"
 #include "../rules/random.h"
 #include "tile.h"
 
@@ -26,26 +27,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-/*
- * A group has room for at least this many rows: in smaller ones most rows are near a border, and
- * their lists poor.
- */
-#define LEAST_ROOM		4000u
-
-/* The part of each group's room to be used on average: groups are not of equal size. */
-#define FILL			0.75
-
-/* More would cost each row too many distances to pivots. */
-#define MOST_GROUPS		250u
-
-/* Pivots per group; in all. */
-#define PIVOTS			32u
-#define MOST_PIVOTS		1024u
-#define LEAST_PIVOTS	4u
-
-/* Rows per pivot, by which weights are estimated. */
-#define WEIGHT_ROWS		32u
 
 typedef struct groups_state
 {
@@ -60,7 +41,7 @@ typedef struct groups_state
 	uint32_t	npivots;
 	float	   *pivots;			/* npivots x rows.dim */
 	uint32_t   *group;			/* of each pivot */
-	atomic_uint *weight;		/* of each pivot */
+	uint32_t   *weight;			/* of each pivot */
 	atomic_uint *size;			/* of each group */
 	float	  **near;			/* a thread: npivots or ngroups distances, then a row */
 	uint16_t   *groups_of;		/* n x 2, the nearer one first */
@@ -121,8 +102,8 @@ fixed_bytes(const gg_dataset *data, int threads)
 
 	if (data->metric == GG_METRIC_IP || data->metric == GG_METRIC_COSINE)
 		bytes += sizeof(float) * (uint64_t) data->n;
-	return bytes + sizeof(float) * (uint64_t) (threads + 1) * (2 * MOST_PIVOTS + dim) +
-		sizeof(float) * MOST_PIVOTS * dim;
+	return bytes + sizeof(float) * (uint64_t) (threads + 1) * (2 * GG_MOST_GROUP_PIVOTS + dim) +
+		sizeof(float) * GG_MOST_GROUP_PIVOTS * dim;
 }
 
 /* The most rows of a group that memory holds, or as many as all; or more, for want of groups. */
@@ -130,8 +111,7 @@ static uint32_t
 find_room(const gg_dataset *data, const gg_build_params *params, uint64_t memory, int threads)
 {
 	uint64_t	fixed = fixed_bytes(data, threads);
-	double		share = 2.0 * data->n / (FILL * MOST_GROUPS);
-	uint32_t	low = share < LEAST_ROOM ? LEAST_ROOM : (uint32_t) ceil(share),
+	uint32_t	low = gg_least_group_room(data->n),
 				high = data->n;
 
 	while (low < high)
@@ -146,21 +126,10 @@ find_room(const gg_dataset *data, const gg_build_params *params, uint64_t memory
 	return low;
 }
 
-static uint32_t
-count_groups(uint32_t n, uint32_t room)
-{
-	uint32_t	count = (uint32_t) ceil(2.0 * n / (FILL * room));
-
-	/* room for both places of each row in all groups but one: there always is another group */
-	while (count < 2 || (count - 1) * (uint64_t) room < 2 * (uint64_t) n + 1)
-		count++;
-	return count;
-}
-
 bool
 gg_cpu_groups_possible(const gg_dataset *data)
 {
-	return data->n >= 2 * LEAST_ROOM && data->dim < GG_MAX_DIM;
+	return data->n >= 2 * GG_GROUP_LEAST_ROOM && data->dim < GG_MAX_DIM;
 }
 
 uint64_t
@@ -173,96 +142,16 @@ gg_cpu_groups_bytes(const gg_dataset *data, const gg_build_params *params, uint6
 
 /* ---- groups of pivots -------------------------------------------------------------- */
 
-typedef struct keyed_pivot
-{
-	float		key;
-	uint32_t	pivot;
-} keyed_pivot;
-
-static int
-compare_pivots(const void *a, const void *b)
-{
-	const keyed_pivot *left = a,
-			   *right = b;
-
-	if (left->key != right->key)
-		return left->key < right->key ? -1 : 1;
-	return left->pivot < right->pivot ? -1 : left->pivot > right->pivot;
-}
-
 static const float *
 pivot_at(const groups_state *state, uint32_t pivot)
 {
 	return state->pivots + (size_t) pivot * state->rows.dim;
 }
 
-static float
-pivot_distance(const groups_state *state, uint32_t a, uint32_t b)
-{
-	return state->distance(pivot_at(state, a), pivot_at(state, b), state->rows.dim);
-}
-
-static uint32_t
-farthest(const groups_state *state, const keyed_pivot *pivots, uint32_t n, uint32_t from)
-{
-	uint32_t	best = pivots[0].pivot;
-	float		most = -INFINITY;
-
-	for (uint32_t i = 0; i < n; i++)
-	{
-		float		d = pivot_distance(state, pivots[i].pivot, from);
-
-		if (d > most)
-		{
-			most = d;
-			best = pivots[i].pivot;
-		}
-	}
-	return best;
-}
-
-/*
- * Cut n pivots into count groups of about equal weight, numbered from first on: in two halves, by
- * the difference of the distances to two pivots that are far from each other, again and again.
- */
-static void
-cut_groups(groups_state *state, keyed_pivot *pivots, uint32_t n, uint32_t first, uint32_t count)
-{
-	while (count > 1)
-	{
-		uint32_t	a = farthest(state, pivots, n, pivots[0].pivot),
-					b = farthest(state, pivots, n, a),
-					left = count / 2,
-					cut = 0;
-		uint64_t	total = 0,
-					sum = 0;
-
-		for (uint32_t i = 0; i < n; i++)
-		{
-			float		key = pivot_distance(state, pivots[i].pivot, a) -
-				pivot_distance(state, pivots[i].pivot, b);
-
-			pivots[i].key = isnan(key) ? 0 : key;
-			total += 1 + state->weight[pivots[i].pivot];
-		}
-		qsort(pivots, n, sizeof(keyed_pivot), compare_pivots);
-		/* each side keeps a pivot for each of its groups */
-		while (cut < n - (count - left) && (sum * count < total * left || cut < left))
-			sum += 1 + state->weight[pivots[cut++].pivot];
-		cut_groups(state, pivots, cut, first, left);
-		pivots += cut;
-		n -= cut;
-		first += left;
-		count -= left;
-	}
-	for (uint32_t i = 0; i < n; i++)
-		state->group[pivots[i].pivot] = first;
-}
-
 static const float *
 load_row(groups_state *state, gg_worker *worker, uint32_t row)
 {
-	float	   *out = state->near[worker->id] + 2 * MOST_PIVOTS;
+	float	   *out = state->near[worker->id] + 2 * GG_MOST_GROUP_PIVOTS;
 
 	gg_rows_load(&state->rows, row, 0, state->rows.dim, out);
 	return out;
@@ -277,7 +166,7 @@ weigh_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		const float *row = load_row(state, worker,
-									gg_random_below(state->params->seed, MOST_PIVOTS + i,
+									gg_random_below(state->params->seed, GG_MOST_GROUP_PIVOTS + i,
 													state->n));
 		uint32_t	best = 0;
 		float		least = INFINITY;
@@ -292,30 +181,23 @@ weigh_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 				best = p;
 			}
 		}
-		atomic_fetch_add_explicit(&state->weight[best], 1, memory_order_relaxed);
+		(void) __atomic_fetch_add(&state->weight[best], 1, __ATOMIC_RELAXED);
 	}
 }
 
 static gg_status
 make_groups(groups_state *state)
 {
-	keyed_pivot *pivots = malloc(sizeof(keyed_pivot) * state->npivots);
+	gg_group_pivots pivots = {state->pivots, state->npivots, state->rows.dim, state->distance,
+							  state->weight};
 	gg_status	status;
 
-	if (!pivots)
-		return no_memory(state);
 	for (uint32_t p = 0; p < state->npivots; p++)
-	{
 		gg_rows_load(&state->rows, gg_random_below(state->params->seed, p, state->n), 0,
 					 state->rows.dim, state->pivots + (size_t) p * state->rows.dim);
-		pivots[p].pivot = p;
-	}
-	status = gg_pool_run(state->pool, weigh_run, state, (uint64_t) state->npivots * WEIGHT_ROWS,
-						 16);
-	if (status.code == GG_OK)
-		cut_groups(state, pivots, state->npivots, 0, state->ngroups);
-	free(pivots);
-	return status;
+	status = gg_pool_run(state->pool, weigh_run, state,
+						 (uint64_t) state->npivots * GG_GROUP_WEIGHT_ROWS, 16);
+	return status.code == GG_OK ? gg_cut_groups(&pivots, state->ngroups, state->group) : status;
 }
 
 /* ---- rows to groups ------------------------------------------------------------------ */
@@ -530,7 +412,7 @@ take_memory(groups_state *state, uint32_t **order)
 
 	state->pivots = malloc(sizeof(float) * state->npivots * (size_t) state->rows.dim);
 	state->group = calloc(state->npivots, sizeof(uint32_t));
-	state->weight = calloc(state->npivots, sizeof(atomic_uint));
+	state->weight = calloc(state->npivots, sizeof(uint32_t));
 	state->size = calloc(state->ngroups, sizeof(atomic_uint));
 	state->near = calloc((size_t) threads, sizeof(float *));
 	state->groups_of = malloc(sizeof(uint16_t) * 2 * n);
@@ -542,7 +424,8 @@ take_memory(groups_state *state, uint32_t **order)
 		return no_memory(state);
 	for (int t = 0; t < threads; t++)
 	{
-		state->near[t] = malloc(sizeof(float) * (2 * MOST_PIVOTS + (size_t) state->rows.dim));
+		state->near[t] = malloc(sizeof(float) *
+								(2 * GG_MOST_GROUP_PIVOTS + (size_t) state->rows.dim));
 		if (!state->near[t])
 			return no_memory(state);
 	}
@@ -577,12 +460,8 @@ gg_cpu_groups_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *
 
 	*order = NULL;
 	state.room = find_room(data, params, memory, threads);
-	state.ngroups = count_groups(state.n, state.room);
-	state.npivots = state.ngroups * PIVOTS;
-	if (state.npivots > MOST_PIVOTS)
-		state.npivots = MOST_PIVOTS;
-	if (state.npivots < state.ngroups * LEAST_PIVOTS)
-		state.npivots = state.ngroups * LEAST_PIVOTS;
+	state.ngroups = gg_count_groups(state.n, state.room);
+	state.npivots = gg_count_group_pivots(state.ngroups);
 	gg_pool_phase(pool, GG_PHASE_KNN_INIT, 2 * (uint64_t) state.n);
 	gg_pool_mute(pool, true);
 	status = gg_rows_prepare(&state.rows, data, pool);

@@ -3,13 +3,16 @@
  *		Time and recall of the CUDA engine's build, vectors already on the device.
  *
  * usage: bench_build [-i random] [-t ITERATIONS] [-s SHARE] [-r RUNS] [-k K] [-d DEGREE]
- *			[-p SAMPLES] [-q] [-a ALGORITHM] [-m PERCENT] SET...
+ *			[-p SAMPLES] [-q] [-a ALGORITHM] [-m PERCENT] [-g MB] SET...
  *	SAMPLES: p of GNND
  *	-q: recall of searches of the graph, too, whose queries are the sampled rows
  *	SHARE: GNND goes on until fewer of the places changed, and makes two iterations at least
  *	PERCENT: instead, two parts, of so many percent of the rows and of the rest, are built alone and
  *	their graphs merged, by comparing rows of both and by searching the larger one, beside a build
  *	of all rows.  Recall is that of searches then, whose queries are the sampled rows.
+ *	MB: instead, rows come from host memory, and a build in so much device memory takes turns with
+ *	one in as much as it wants; 16 threads.  Seconds are those of the call.  Searches are of one
+ *	batch after the other, of 16 queries each.
  *	ALGORITHM: cagra, or another with its parameters (algorithm_option.h)
  *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2,
  *	LID 15, 1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
@@ -24,7 +27,10 @@
 #include "mode.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <time.h>
 
 #define SAMPLE 4096u
@@ -151,6 +157,137 @@ search_recall(const gg_dataset *data, const gg_graph *graph, const std::vector<u
 	}
 	gg_cuda_index_close(index);
 	return status;
+}
+
+/* Queries per second of the sampled rows, in batches of 16, one after the other. */
+static gg_status
+search_rate(const gg_dataset *data, const gg_graph *graph, const std::vector<uint32_t> &ids,
+			double (&rates)[3])
+{
+	const uint32_t batch = 16;
+	std::vector<float> queries((uint64_t) SAMPLE * data->dim);
+	uint32_t	nodes[batch * 10];
+	float		distances[batch * 10];
+	gg_index   *index = NULL;
+	gg_status	status = gg_cuda_index_open(data, graph, NULL, &index);
+
+	for (uint32_t i = 0; i < SAMPLE; i++)
+		memcpy(&queries[(uint64_t) i * data->dim],
+			   (const float *) data->rows + (uint64_t) ids[i] * data->dim, data->dim * 4);
+	for (int width = 0; width < 3; width++)
+	{
+		gg_search_params params = {};
+
+		params.k = 10;
+		params.itopk_size = 16u << width;
+		rates[width] = 0.0;
+		for (int run = 0; run < 5 && status.code == GG_OK; run++)
+		{
+			const double begin = now_s();
+
+			for (uint32_t i = 0; i < SAMPLE && status.code == GG_OK; i += batch)
+				status = harness_search(&gg_cuda_engine, index, &params,
+										&queries[(uint64_t) i * data->dim], batch, NULL, nodes,
+										distances);
+			rates[width] = std::max(rates[width], SAMPLE / (now_s() - begin));
+		}
+	}
+	gg_cuda_index_close(index);
+	return status;
+}
+
+/* The least device memory that was free, by the driver, while it lives. */
+class free_watch
+{
+public:
+	free_watch() : least_(SIZE_MAX), ends_(false), thread_([this] { watch(); })
+	{
+	}
+	size_t
+	end()
+	{
+		ends_.store(true);
+		thread_.join();
+		return least_;
+	}
+
+private:
+	void
+	watch()
+	{
+		size_t		available;
+		size_t		total;
+
+		while (!ends_.load())
+		{
+			if (cudaMemGetInfo(&available, &total) == cudaSuccess)
+				least_ = std::min(least_, available);
+			std::this_thread::sleep_for(std::chrono::milliseconds(1));
+		}
+	}
+
+	size_t		least_;
+	std::atomic<bool> ends_;
+	std::thread thread_;
+};
+
+static gg_status
+bench_groups_once(const char *name, const gg_dataset *data, const gg_build_params *params,
+				  uint64_t budget, bool first, const std::vector<uint32_t> &ids,
+				  const std::vector<uint32_t> &truth)
+{
+	const char *const way = budget > 0 ? "by groups" : "in one piece";
+	gg_build_stats stats = {};
+	gg_control	control = {};
+	gg_graph	graph;
+	size_t		available = 0;
+	size_t		total = 0;
+	double		found[3];
+	double		rates[3];
+
+	control.threads = 16;
+	control.device_memory = budget;
+	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
+
+	free_watch	watch;
+	const double begin = now_s();
+	gg_status	status = gg_cuda_engine.build(data, params, &control, &graph, &stats);
+	const double seconds = now_s() - begin;
+	const size_t least = watch.end();
+
+	GG_TRY(status);
+	printf("%s: %s: %.3f s: init %.3f descent %.3f optimize %.3f connect %.3f transfer %.3f; "
+		   "repaired %u; %u pivots; mean degree %.2f; peak %.2f GB by the driver\n", name, way,
+		   seconds, stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s,
+		   stats.transfer_s, stats.repaired, graph.npivots, mean_degree(&graph),
+		   (double) (available - std::min(available, least)) / 1e9);
+	if (first)
+	{
+		status = search_recall(data, &graph, ids, truth, found);
+		if (status.code == GG_OK)
+			status = search_rate(data, &graph, ids, rates);
+		if (status.code == GG_OK)
+			printf("%s: %s: recall@10 %.4f %.4f %.4f, queries/s %.0f %.0f %.0f at itopk 16 32 64\n",
+				   name, way, found[0], found[1], found[2], rates[0], rates[1], rates[2]);
+	}
+	fflush(stdout);
+	gg_graph_free(&graph);
+	return status;
+}
+
+static gg_status
+bench_groups(const char *name, const gg_cuda_data *from, const gg_build_params *params,
+			 uint64_t budget, int runs, const std::vector<uint32_t> &ids,
+			 const std::vector<uint32_t> &truth)
+{
+	std::vector<float> rows((uint64_t) from->n * from->dim);
+	const gg_dataset data = {rows.data(), from->n, from->dim, from->element, from->metric};
+
+	GG_TRY(gg_cuda_copy_out(rows.data(), from->rows, rows.size() * 4, NULL, NULL));
+	for (int run = 0; run < runs; run++)
+		for (uint64_t some : {budget, (uint64_t) 0})
+			GG_TRY(bench_groups_once(name, &data, params, some, run == 0, ids, truth));
+	return gg_ok();
 }
 
 /* Build rows [first, end) alone; the edges of their graph are what is known of them. */
@@ -356,6 +493,7 @@ typedef struct bench_options
 	int			runs;
 	uint32_t	percent;		/* of the rows in the first part of a merge; 0: builds */
 	bool		searches;		/* recall of searches, too */
+	uint64_t	budget;			/* device memory of builds by groups; 0: builds of the other kind */
 } bench_options;
 
 static gg_status
@@ -382,6 +520,8 @@ bench(const char *name, uint32_t n, const draw_from &from, gg_build_params *para
 	data.metric = from.unit ? GG_METRIC_COSINE : GG_METRIC_L2;
 	if (options->percent > 0)
 		return bench_merge(name, &data, options->percent, params, options->runs, ids, truth);
+	if (options->budget > 0)
+		return bench_groups(name, &data, params, options->budget, options->runs, ids, truth);
 	described.n = n;
 	described.dim = from.dim;
 	described.element = data.element;
@@ -456,7 +596,7 @@ int
 main(int argc, char **argv)
 {
 	gg_build_params params = {};
-	bench_options options = {2, 0, false};
+	bench_options options = {2, 0, false, 0};
 	int			worst = 0;
 
 	params.graph_degree = 32;
@@ -485,6 +625,8 @@ main(int argc, char **argv)
 			options.searches = true;
 		else if (strcmp(argv[i], "-m") == 0 && i + 1 < argc)
 			options.percent = (uint32_t) std::min(std::max(atoi(argv[++i]), 1), 99);
+		else if (strcmp(argv[i], "-g") == 0 && i + 1 < argc)
+			options.budget = (uint64_t) std::max(atoi(argv[++i]), 1) << 20;
 		else if (strcmp(argv[i], "-k") == 0 && i + 1 < argc)
 			params.intermediate_graph_degree = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-d") == 0 && i + 1 < argc)
@@ -511,7 +653,8 @@ main(int argc, char **argv)
 		else
 		{
 			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] "
-					"[-d DEGREE] [-p SAMPLES] [-q] [-a ALGORITHM] [-m PERCENT] SET...\n");
+					"[-d DEGREE] [-p SAMPLES] [-q] [-a ALGORITHM] [-m PERCENT] [-g MB] "
+					"SET...\n");
 			return 2;
 		}
 	}

@@ -14,6 +14,8 @@
  *	walk		CPU searches over a graph of this engine find what they find over the CPU engine's
  *	cancel		GG_ECANCELED at any question, device memory given back
  *	background	a build beside searches is the same, with memory from a pool
+ *	groups		a build in less memory than one piece takes: the invariants, the same bytes in every
+ *				run, no more memory than it may take, and what CPU searches find within 0.03
  *	build_bytes	not below what was seen in use
  *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
@@ -1287,6 +1289,143 @@ build_cases(void)
 	}
 }
 
+/* ---- groups --------------------------------------------------------------------------- */
+
+/* Build twice in so much device memory; why: what is wrong with the graph. */
+static bool
+build_groups(const gg_dataset *data, const gg_build_params *params, uint64_t budget,
+			 gg_graph *graph, char *why)
+{
+	const size_t before = device.held;
+	gg_control	control = {.threads = 3, .device_memory = budget};
+	gg_graph	second;
+	gg_bytes	bytes;
+	gg_status	status = gg_cuda_engine.build_bytes(data, params, &control, &bytes);
+	size_t		peak;
+
+	device.peak = before;
+	if (status.code == GG_OK)
+		status = gg_cuda_engine.build(data, params, &control, graph, NULL);
+	peak = device.peak - before;
+	if (status.code == GG_OK)
+		status = gg_cuda_engine.build(data, params, &control, &second, NULL);
+	if (status.code != GG_OK)
+	{
+		sprintf(why, "%s", status.message);
+		return false;
+	}
+	check_graph(graph, data->n, params->graph_degree, params->algorithm == GG_ALGORITHM_CAGRA,
+				why);
+	if (why[0] == '\0' &&
+		memcmp(graph->adjacency, second.adjacency, (size_t) data->n * graph->degree * 4) != 0)
+		sprintf(why, "the second run made another graph");
+	/* the least that one allocation takes is more than rows and pivots so few */
+	if (why[0] == '\0' && (peak > bytes.device || (data->n > 10000 && peak > budget)))
+		sprintf(why, "%zu bytes of device memory in use, %llu foreseen, of %llu", peak,
+				(unsigned long long) bytes.device, (unsigned long long) budget);
+	if (why[0] == '\0' && device.held != before)
+		sprintf(why, "%zu bytes of device memory lost", device.held - before);
+	gg_graph_free(&second);
+	return true;
+}
+
+static void
+groups_case(gg_algorithm algorithm, shape kind, uint32_t n, uint32_t dim, gg_metric metric,
+			gg_element element)
+{
+	const uint32_t nq = 200;
+	float	   *values = make_values(kind, n, dim, metric, element);
+	float	   *queries = make_values(kind, nq, dim, metric, GG_ELEMENT_F32);
+	void	   *rows = store(values, (size_t) n * dim, element);
+	gg_dataset	data = {rows, n, dim, element, metric};
+	gg_dataset	one = {rows, 1, dim, element, metric};
+	gg_build_params params = make_params(16, 32);
+	gg_graph	plain = {0};
+	gg_graph	graph = {0};
+	gg_bytes	all;
+	gg_bytes	own;
+	uint32_t	lost;
+	uint32_t	hits[2] = {0, 0};
+	char		name[160];
+	char		detail[256] = "";
+
+	params.algorithm = algorithm;
+	sprintf(name, "groups %s %ux%u %s %s, algorithm %d", shape_names[kind], n, dim,
+			metric_names[metric], element == GG_ELEMENT_F16 ? "f16" : "f32", (int) algorithm);
+	if (gg_cuda_engine.build(&data, &params, NULL, &plain, NULL).code != GG_OK ||
+		gg_cuda_engine.build_bytes(&data, &params, NULL, &all).code != GG_OK ||
+		gg_cuda_engine.build_bytes(&one, &params, NULL, &own).code != GG_OK)
+		sprintf(detail, "the build in one piece failed");
+	else if (build_groups(&data, &params, (all.device - own.device) * (n > 10000 ? 0.4 : 0.6),
+						  &graph, detail) && detail[0] == '\0')
+	{
+		hits[0] = walk_hits(&data, &plain, queries, nq, &lost);
+		hits[1] = walk_hits(&data, &graph, queries, nq, &lost);
+		/* of equal rows any are right, and walks name others than an exact pass */
+		if (kind != SAME && hits[1] + nq * 10 * 3 / 100 < hits[0])
+			sprintf(detail, "%u of %u right answers, %u in one piece", hits[1], nq * 10, hits[0]);
+		else if (memcmp(graph.adjacency, plain.adjacency, (size_t) n * 16 * 4) == 0)
+			sprintf(detail, "it is that of one piece");
+	}
+	verdict(detail[0] == '\0', name, detail);
+	printf("# %u right answers, %u in one piece\n", hits[1], hits[0]);
+	gg_graph_free(&plain);
+	gg_graph_free(&graph);
+	free(values);
+	free(queries);
+	free(rows);
+}
+
+static void
+groups_cases(void)
+{
+	const uint32_t n = harness_fewer() ? 300 : small ? 9000 : 60000;
+
+	groups_case(GG_ALGORITHM_CAGRA, CLUSTERS, n, 64, GG_METRIC_L2, GG_ELEMENT_F32);
+	groups_case(GG_ALGORITHM_TSDG, GAUSS, n, 64, GG_METRIC_COSINE, GG_ELEMENT_F16);
+	if (small)
+		return;
+	groups_case(GG_ALGORITHM_CAGRA, GAUSS, n, 20, GG_METRIC_IP, GG_ELEMENT_F32);
+	groups_case(GG_ALGORITHM_CAGRA, SAME, n, 64, GG_METRIC_L2, GG_ELEMENT_F32);
+	groups_case(GG_ALGORITHM_GRNND, CLUSTERS, n, 64, GG_METRIC_L2, GG_ELEMENT_F32);
+	groups_case(GG_ALGORITHM_CAGRA, GAUSS, n, 10, GG_METRIC_L1, GG_ELEMENT_F32);
+}
+
+/* A build by groups that is cancelled gives back what it has. */
+static void
+groups_cancelled_case(void)
+{
+	const uint32_t n = harness_fewer() ? 300 : small ? 9000 : 60000;
+	float	   *values = make_values(GAUSS, n, 64, GG_METRIC_L2, GG_ELEMENT_F32);
+	gg_dataset	data = {values, n, 64, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_dataset	one = {values, 1, 64, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params params = make_params(16, 32);
+	const size_t before = device.held;
+	watch		w = {0, 0};
+	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 2};
+	uint32_t	wrong = 0;
+	gg_graph	graph;
+	gg_bytes	all;
+	gg_bytes	own;
+	char		detail[100];
+
+	(void) gg_cuda_engine.build_bytes(&data, &params, NULL, &all);
+	(void) gg_cuda_engine.build_bytes(&one, &params, NULL, &own);
+	control.device_memory = (all.device - own.device) * (n > 10000 ? 0.4 : 0.6);
+	/* how often it asks depends on the time that copies take */
+	for (uint64_t at = 1; at <= 40; at += 3)
+	{
+		w = (watch) {0, at};
+		if (gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_ECANCELED ||
+			graph.adjacency != NULL)
+			wrong++;
+	}
+	sprintf(detail, "%u wrong, %lld bytes lost", wrong,
+			(long long) device.held - (long long) before);
+	verdict(wrong == 0 && device.held == before, "groups, cancelled", detail);
+	free(values);
+}
+
 int
 main(void)
 {
@@ -1322,6 +1461,8 @@ main(void)
 		/* more pivots than are compared pair by pair */
 		walk_case(80000, 12, 1);
 	}
+	groups_cases();
+	groups_cancelled_case();
 	cancel_case(GG_ALGORITHM_CAGRA, harness_fewer() ? 300 : small ? 17000 : 60000, 32);
 	cancel_case(GG_ALGORITHM_TSDG, small ? 300 : 60000, 32);
 	background_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);

@@ -710,6 +710,37 @@ test_components(void)
 	build_close(&s);
 }
 
+/* In groups of rows, since the device memory is less than one piece takes. */
+static void
+test_groups(void)
+{
+	harness_spec spec = {.n = 9000,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+		.seed = 6};
+	gg_control	less = control;
+	gg_device_info info;
+	build_scene s;
+	gg_dataset	one;
+	gg_bytes	all;
+	gg_bytes	own;
+	gg_graph	graph;
+
+	/* where the device is emulated fewer rows make a group (emulate/Makefile) */
+	if (CHECK_OK(gg_cuda_engine.device_info(GG_DEVICE_IN_USE, &info), "device_info") &&
+		strcmp(info.name, "emulated device") == 0)
+		spec.n = 400;
+	build_open(&s, &spec, 32);
+	one = s.data;
+	one.n = 1;
+	if (CHECK_OK(gg_cuda_engine.build_bytes(&s.data, &s.params, &control, &all), s.name) &&
+		CHECK_OK(gg_cuda_engine.build_bytes(&one, &s.params, &control, &own), s.name))
+	{
+		less.device_memory = (all.device - own.device) / 10 * 6;
+		if (CHECK_OK(gg_cuda_engine.build(&s.data, &s.params, &less, &graph, NULL), s.name))
+			check_graph(&s, &graph, "groups");
+	}
+	build_close(&s);
+}
+
 /* As few rows as have cells. */
 static void
 test_cells(void)
@@ -894,6 +925,7 @@ run_builds(void)
 	run("components", test_components, GG_METRIC_L2, FLOATS, 0);
 	run("optimize", test_optimize, GG_METRIC_L2, FLOATS, 0);
 	run("cells", test_cells, GG_METRIC_L2, FEW, 0);
+	run("groups", test_groups, GG_METRIC_L2, FLOATS, 0);
 }
 
 int

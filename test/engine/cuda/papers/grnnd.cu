@@ -196,7 +196,7 @@ grnnd_5(void)
 	for (const uint32_t *r : cells_rounds)
 		if (!papers.tiny || r == cells_rounds[1])
 			kinds[1].push_back(row(&set, names[1] + rounds_name(r[0], r[1]),
-								   rounds(GG_INIT_PIVOT_CELLS, r[0], r[1], 0.6f),
+								   rounds(GG_INIT_PIVOT_CELLS, r[0], r[1], 0),
 								   gg_cuda_grnnd_device,
 								   r == cells_rounds[1] ? &graphs[1] : NULL));
 	for (uint32_t count : iterations)
@@ -339,7 +339,7 @@ grnnd_9(void)
 	for (uint32_t outer : papers.tiny ? one : few)
 		for (uint32_t inner : papers.tiny ? one : few)
 			(void) row(&set, "pivot cells" + rounds_name(outer, inner),
-					   rounds(GG_INIT_PIVOT_CELLS, outer, inner, 0.6f), gg_cuda_grnnd_device, NULL);
+					   rounds(GG_INIT_PIVOT_CELLS, outer, inner, 0), gg_cuda_grnnd_device, NULL);
 	printf("\n");
 	papers_compare("T1 of 1 or 2 does for 96 and 128 dimensions, 960 gain by more; T2 helps recall "
 				   "and may save time", "as above");
