@@ -24,6 +24,7 @@
 
 #include "storage/directory.h"
 
+#include "storage/buf_internals.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 
@@ -41,7 +42,7 @@ typedef struct Settings
 	int			engine;
 } Settings;
 
-typedef struct Known
+struct GgKnown
 {
 	Oid			index;			/* the key */
 	bool		valid;
@@ -54,7 +55,7 @@ typedef struct Known
 	uint64		vacuum_epoch;
 	uint32		delta_pages;
 	GgKnownAsk	ask;
-} Known;
+};
 
 static HTAB *all_known = NULL;
 
@@ -75,7 +76,7 @@ static void
 ForgetKnown(Datum arg, Oid relid)
 {
 	HASH_SEQ_STATUS all;
-	Known	   *known;
+	GgKnown    *known;
 
 	if (OidIsValid(relid))
 	{
@@ -92,7 +93,7 @@ ForgetKnown(Datum arg, Oid relid)
 static void
 MakeTable(void)
 {
-	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Known)};
+	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(GgKnown)};
 
 	all_known = hash_create("gpugraph known lists", 256, &control, HASH_ELEM | HASH_BLOBS);
 	CacheRegisterRelcacheCallback(ForgetKnown, (Datum) 0);
@@ -105,7 +106,7 @@ GgKeepAsk(const GgScanOpaque *so, const GgAsk *ask)
 	const GgMetaPageData *meta = so->meta;
 	const GgDeviceAnswer *device = &so->device;
 	const Oid	index = RelationGetRelid(so->index);
-	Known	   *known;
+	GgKnown    *known;
 
 	if (so->filter != NULL || so->expected != 0 || so->bound.rounded || device->missing != 0 ||
 		device->ref.halved != 0 || device->delta_pages != meta->delta_pages ||
@@ -138,7 +139,7 @@ GgKeepAsk(const GgScanOpaque *so, const GgAsk *ask)
 
 /* Is the directory still the same? */
 static bool
-IsUnchanged(const Known *known)
+IsUnchanged(const GgKnown *known)
 {
 	GgDirectoryState state;
 
@@ -147,16 +148,25 @@ IsUnchanged(const Known *known)
 		state.vacuum_epoch == known->vacuum_epoch && state.delta_pages == known->delta_pages;
 }
 
+GgKnown *
+GgFindKnown(Oid index)
+{
+	GgKnown    *known = all_known == NULL ? NULL :
+		hash_search(all_known, &index, HASH_FIND, NULL);
+
+	if (known == NULL || !known->valid)
+		return NULL;
+	__builtin_prefetch(GetBufferDescriptor(known->buffer - 1));
+	__builtin_prefetch(BufferGetBlock(known->buffer));
+	return known;
+}
+
 bool
-GgFindAsk(Oid index, uint32 limit, GgKnownAsk *ask)
+GgUseKnown(GgKnown *known, uint32 limit, GgKnownAsk *ask)
 {
 	const Settings settings = SettingsNow(limit);
-	Known	   *known;
 
-	if (all_known == NULL)
-		return false;
-	known = hash_search(all_known, &index, HASH_FIND, NULL);
-	if (known == NULL || !known->valid || known->uses == 0 || GG_SNAPSHOTS_GROW_OLD ||
+	if (!known->valid || known->uses == 0 || GG_SNAPSHOTS_GROW_OLD ||
 		memcmp(&known->settings, &settings, sizeof(Settings)) != 0 || !IsUnchanged(known))
 		return false;
 	known->uses--;

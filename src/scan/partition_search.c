@@ -55,6 +55,7 @@ typedef struct Partition
 	bool		fetched;		/* its next row, which is in the slot */
 	double		least;			/* where it was not: that row has this distance at least */
 	TupleTableSlot *slot;
+	GgKnown    *known;			/* of its index, where it may stay closed; or NULL */
 	GgClosedSearch *closed;		/* whose answer the scan is to take over; or NULL */
 } Partition;
 
@@ -201,6 +202,20 @@ EvaluateQuery(PartitionsState *node, const GgKnownAsk *ask)
 	return isnull ? NULL : GgQueryFromValue(ask->opclass, value, ask->request.dim);
 }
 
+/* What is known of the partitions that could stay closed. */
+static void
+FindKnown(PartitionsState *node)
+{
+	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
+	{
+		Partition  *partition = &node->partitions[i];
+
+		partition->known = NULL;
+		if (MayStayClosed(partition))
+			partition->known = GgFindKnown(((const IndexScan *) partition->plan)->indexid);
+	}
+}
+
 /*
  * Find the partitions that stay closed, of which it is known what to ask for.  All of them have the
  * query in one form.
@@ -211,24 +226,23 @@ FindClosed(PartitionsState *node, GgClosedSearch **searches, const float **query
 	GgClosedSearch *search = NULL;
 	int			n = 0;
 
+	FindKnown(node);
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 	{
 		Partition  *partition = &node->partitions[i];
-		const Oid	index = ((const IndexScan *) partition->plan)->indexid;
 
-		partition->closed = NULL;
-		if (!MayStayClosed(partition))
+		if (partition->known == NULL)
 			continue;
 		if (search == NULL)
 			search = palloc(sizeof(GgClosedSearch));
-		if (!GgFindAsk(index, node->limit, &search->ask))
+		if (!GgUseKnown(partition->known, node->limit, &search->ask))
 			continue;
 		if (n == 0 && (*query = EvaluateQuery(node, &search->ask)) == NULL)
 			break;
 		if (n > 0 && (search->ask.opclass != searches[0]->ask.opclass ||
 					  search->ask.request.dim != searches[0]->ask.request.dim))
 			continue;
-		search->index = index;
+		search->index = ((const IndexScan *) partition->plan)->indexid;
 		search->keys = NULL;
 		partition->closed = searches[n++] = search;
 		search = NULL;

@@ -526,12 +526,16 @@ typedef struct GgKnownAsk
 /* A scan has planned its first lists.  Nothing is kept where they are not all that it needs. */
 extern void GgKeepAsk(const GgScanOpaque *so, const GgAsk *ask);
 
+/* What is known of an index; NULL: nothing.  Its metapage is fetched into the cache meanwhile. */
+typedef struct GgKnown GgKnown;
+extern GgKnown *GgFindKnown(Oid index);
+
 /*
  * What a scan of the index would plan, which the executor takes `limit` rows of, and filters none.
  * False: that is not known.  To be called after the query's snapshot was taken, and after
  * AcceptInvalidationMessages(), by who holds a lock of the table.
  */
-extern bool GgFindAsk(Oid index, uint32 limit, GgKnownAsk *ask);
+extern bool GgUseKnown(GgKnown *known, uint32 limit, GgKnownAsk *ask);
 
 /* A search of an index that is not open: of known lists, for one query. */
 typedef struct GgClosedSearch
