@@ -29,6 +29,7 @@ const gg_engine gg_cuda_engine = {
 	.serve_close = gg_cuda_serve_close,
 	.device_count = gg_cuda_device_count,
 	.device_info = gg_cuda_device_info,
+	.use_device = gg_cuda_use_device,
 	.release = gg_cuda_release,
 	.knn_graph = gg_cuda_knn_graph,
 	.optimize = gg_cuda_optimize,

@@ -594,6 +594,7 @@ typedef struct gg_serve_group
 typedef struct gg_device_info
 {
 	char		name[64];
+	unsigned char uuid[16];		/* the same whatever number it has; of the CPU engine the number */
 	uint64_t	total_bytes;
 	uint64_t	free_bytes;		/* at the moment, beside what other processes hold */
 } gg_device_info;
@@ -744,6 +745,12 @@ typedef struct gg_engine
 	 */
 	gg_status	(*device_count) (int *count);
 	gg_status	(*device_info) (int device, gg_device_info *info);
+
+	/*
+	 * The calling thread builds and creates indexes on this device from now on, and release() is
+	 * about it.  GG_ENODEVICE: it cannot be used.
+	 */
+	gg_status	(*use_device) (int device);
 
 	/*
 	 * Give back all that this process holds of the device, its context included, which takes some

@@ -381,6 +381,7 @@ extern gg_status gg_cuda_probe_device(int device);
 extern gg_status gg_cuda_device_limits(int device, gg_cuda_limits *limits);
 extern gg_status gg_cuda_device_count(int *count);
 extern gg_status gg_cuda_device_info(int device, gg_device_info *info);
+extern gg_status gg_cuda_use_device(int device);
 extern void gg_cuda_release(void);
 
 /*
@@ -389,8 +390,9 @@ extern void gg_cuda_release(void);
 extern uint32_t gg_cuda_context_id(int device);
 
 /*
- * The device that this process serves or builds on, -1: the first.  A thread starts on device 0,
- * and the one that fills indexes is not the one that opened the server.
+ * The device that this thread uses by gg_cuda_use_device(), or else that this process serves or
+ * builds on; -1: the first.  A thread starts on device 0, and the one that fills indexes is not the
+ * one that opened the server.
  */
 extern void gg_cuda_serve_device(int device);
 extern int	gg_cuda_served_device(void);

@@ -295,6 +295,7 @@ gg_cuda_device_info(int device, gg_device_info *info)
 		(void) cudaSetDevice(before);
 	GG_TRY(gg_cuda_status(error, __func__, "cudaMemGetInfo"));
 	snprintf(info->name, sizeof(info->name), "%.63s", properties.name);
+	memcpy(info->uuid, properties.uuid.bytes, sizeof(info->uuid));
 	info->total_bytes = total;
 	info->free_bytes = available;
 	return gg_ok();
@@ -306,6 +307,7 @@ gg_cuda_device_info(int device, gg_device_info *info)
 
 static std::atomic<uint32_t> releases;
 static std::atomic<int> served(-1);
+static thread_local int used = -1;
 
 uint32_t
 gg_cuda_context_id(int device)
@@ -322,7 +324,17 @@ gg_cuda_serve_device(int device)
 int
 gg_cuda_served_device(void)
 {
-	return served.load();
+	return used >= 0 ? used : served.load();
+}
+
+/* gg_engine.use_device */
+gg_status
+gg_cuda_use_device(int device)
+{
+	GG_TRY(gg_cuda_probe_device(device));
+	GG_CUDA_TRY(cudaSetDevice(device));
+	used = device;
+	return gg_ok();
 }
 
 /* gg_engine.release; an error here leaves nothing to be done */

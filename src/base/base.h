@@ -183,9 +183,10 @@ extern void GgRestoreSignals(const sigset_t *before);
 extern void GgOpenDevice(const gg_engine *engine);
 
 /*
- * Name and memory of the device that builds, and how much of the memory is free.  Opens the device.
+ * Name and memory of a device, or of the one that builds (GG_DEVICE_IN_USE), and how much of the
+ * memory is free.  Opens the device.
  */
-extern gg_status GgLookAtDevice(const gg_engine *engine, gg_device_info *info);
+extern gg_status GgLookAtDevice(const gg_engine *engine, int device, gg_device_info *info);
 
 /* ---- shared_memory.c --------------------------------------------------- */
 

@@ -172,13 +172,13 @@ GgRestoreSignals(const sigset_t *before)
 }
 
 gg_status
-GgLookAtDevice(const gg_engine *engine, gg_device_info *info)
+GgLookAtDevice(const gg_engine *engine, int device, gg_device_info *info)
 {
 	gg_status	status;
 	sigset_t	before;
 
 	GgBlockSignals(&before);
-	status = engine->device_info(GG_DEVICE_IN_USE, info);
+	status = engine->device_info(device, info);
 	GgRestoreSignals(&before);
 	return status;
 }
@@ -188,5 +188,5 @@ GgOpenDevice(const gg_engine *engine)
 {
 	gg_device_info info;
 
-	(void) GgLookAtDevice(engine, &info);
+	(void) GgLookAtDevice(engine, GG_DEVICE_IN_USE, &info);
 }

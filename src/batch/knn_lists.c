@@ -195,7 +195,7 @@ MakeLists(Reading *reading, const gg_dataset *data, const gg_build_params *param
 	gg_status	status = engine->build_bytes(data, params, &control, &bytes);
 
 	if (status.code == GG_OK && engine != &gg_cpu_engine &&
-		bytes.device > GgBuildBudget(engine, bytes.device))
+		bytes.device > GgBuildBudget(engine, NULL, bytes.device))
 		status = gg_fail(GG_EDEVICE_MEMORY, "gpugraph_knn_graph", "lists of %u rows take "
 						 UINT64_FORMAT " MB", data->n, MB(bytes.device));
 	if (status.code == GG_OK)

@@ -161,6 +161,7 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	build->scan_start = build->start;
 	build->context = context;
 	plan->engine = build->opened = GgChooseEngine();
+	GgFindBuildDevices(plan->engine, &plan->devices);
 	plan->apart = plan->engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU;
 	GgGetBuildParams(meta, options, &plan->params);
 	plan->control.scratch = gg_engine_thread_scratch;
@@ -173,6 +174,7 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 		build->works[i].number = i;
 		build->works[i].area = &build->process.areas[i];
 		build->works[i].device.engine = plan->engine;
+		build->works[i].chosen = -1;
 	}
 	AtReset(context, ReleaseBuild, build);
 	return build;

@@ -71,8 +71,8 @@ GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *m
 	source.filled = (const volatile uint32_t *) area->filled;
 	source.claimed = (const volatile uint64_t *) area->next_chunk;
 	/* a thread takes a processor only while there is something to be copied */
-	status = gg_row_upload_start(engine, &shape, &source, participants, &device->index,
-								 &device->upload);
+	status = gg_row_upload_start(engine, device->ordinal, &shape, &source, participants,
+								 &device->index, &device->upload);
 	if (status.code != GG_OK)
 		GgAbandonUpload(device, &status);
 }
@@ -148,14 +148,18 @@ static gg_status
 CopyAll(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta)
 {
 	gg_shape	shape = ShapeOfRows(device, meta);
-	gg_status	status;
+	gg_status	status = {.code = GG_OK};
 	sigset_t	before;
 
 	GgAbandonUpload(device, NULL);
-	GgOpenDevice(device->engine);
+	if (device->ordinal == GG_DEVICE_IN_USE)
+		GgOpenDevice(device->engine);
 	shape.capacity = area->nodes;
 	GgBlockSignals(&before);
-	status = device->engine->index_create(&shape, &device->index);
+	if (device->ordinal != GG_DEVICE_IN_USE)
+		status = device->engine->use_device(device->ordinal);
+	if (status.code == GG_OK)
+		status = device->engine->index_create(&shape, &device->index);
 	GgRestoreSignals(&before);
 	if (status.code == GG_OK)
 		status = CopyRows(device, area, 0, area->nodes);

@@ -12,6 +12,7 @@
 typedef struct GgBuildDevice
 {
 	const gg_engine *engine;
+	int			ordinal;		/* of the device, or GG_DEVICE_IN_USE */
 
 	/* rows on their way while the scan goes on */
 	gg_row_upload *upload;		/* NULL: there is none */

@@ -23,11 +23,11 @@ struct gg_engine_thread
 	/* atomic */
 	int			stop;
 	int			ended;
-	int			phase;
-	uint64_t	done;
-	uint64_t	total;
 
 	pthread_mutex_t mutex;		/* protects what follows */
+	gg_phase	phase;
+	uint64_t	done;
+	uint64_t	total;			/* 0: it has not said anything yet */
 	pthread_cond_t answered;
 	uint64_t	asked;			/* bytes of scratch memory; 0: none is asked for */
 	void	   *given;
@@ -51,9 +51,11 @@ note_progress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 {
 	gg_engine_thread *thread = ctx;
 
-	__atomic_store_n(&thread->phase, (int) phase, __ATOMIC_RELAXED);
-	__atomic_store_n(&thread->done, done, __ATOMIC_RELAXED);
-	__atomic_store_n(&thread->total, total, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&thread->mutex);
+	thread->phase = phase;
+	thread->done = done;
+	thread->total = total;
+	pthread_mutex_unlock(&thread->mutex);
 }
 
 void *
@@ -82,10 +84,14 @@ engine_main(void *arg)
 		.ctx = thread, .threads = task->threads, .memory = task->memory
 	};
 
-	thread->status = task->index != NULL ?
-		task->engine->build_index(task->index, task->data.n, &task->params, &control,
-								  &thread->graph, &thread->stats) :
-		task->engine->build(&task->data, &task->params, &control, &thread->graph, &thread->stats);
+	if (task->device != GG_DEVICE_IN_USE)
+		thread->status = task->engine->use_device(task->device);
+	if (thread->status.code == GG_OK && task->index != NULL)
+		thread->status = task->engine->build_index(task->index, task->data.n, &task->params,
+												   &control, &thread->graph, &thread->stats);
+	else if (thread->status.code == GG_OK)
+		thread->status = task->engine->build(&task->data, &task->params, &control,
+											 &thread->graph, &thread->stats);
 	__atomic_store_n(&thread->ended, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
@@ -123,23 +129,24 @@ gg_engine_thread_ended(const gg_engine_thread *thread)
 	return __atomic_load_n(&thread->ended, __ATOMIC_ACQUIRE) != 0;
 }
 
-void
-gg_engine_thread_progress(const gg_engine_thread *thread, gg_phase *phase, uint64_t *done,
+bool
+gg_engine_thread_progress(gg_engine_thread *thread, gg_phase *phase, uint64_t *done,
 						  uint64_t *total)
 {
-	*phase = (gg_phase) __atomic_load_n(&thread->phase, __ATOMIC_RELAXED);
-	*done = __atomic_load_n(&thread->done, __ATOMIC_RELAXED);
-	*total = __atomic_load_n(&thread->total, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&thread->mutex);
+	*phase = thread->phase;
+	*done = thread->done;
+	*total = thread->total;
+	pthread_mutex_unlock(&thread->mutex);
+	return *total > 0;
 }
 
 bool
-gg_engine_thread_asks(const gg_engine_thread *thread, uint64_t *bytes)
+gg_engine_thread_asks(gg_engine_thread *thread, uint64_t *bytes)
 {
-	pthread_mutex_t *mutex = (pthread_mutex_t *) &thread->mutex;
-
-	pthread_mutex_lock(mutex);
+	pthread_mutex_lock(&thread->mutex);
 	*bytes = thread->asked;
-	pthread_mutex_unlock(mutex);
+	pthread_mutex_unlock(&thread->mutex);
 	return *bytes > 0;
 }
 

@@ -10,6 +10,7 @@
 typedef struct gg_engine_task
 {
 	const gg_engine *engine;
+	int			device;			/* or GG_DEVICE_IN_USE */
 	gg_index   *index;			/* the rows are there; NULL: they are those of data */
 	gg_dataset	data;
 	gg_build_params params;
@@ -26,11 +27,13 @@ typedef struct gg_engine_thread gg_engine_thread;
 extern gg_status gg_engine_thread_start(const gg_engine_task *task, gg_engine_thread **thread);
 
 extern bool gg_engine_thread_ended(const gg_engine_thread *thread);
-extern void gg_engine_thread_progress(const gg_engine_thread *thread, gg_phase *phase,
-									  uint64_t *done, uint64_t *total);
+
+/* False: the engine has not said yet how far it is. */
+extern bool gg_engine_thread_progress(gg_engine_thread *thread, gg_phase *phase, uint64_t *done,
+									  uint64_t *total);
 
 /* Whether the engine asks for scratch memory (gg_control), and waits for it. */
-extern bool gg_engine_thread_asks(const gg_engine_thread *thread, uint64_t *bytes);
+extern bool gg_engine_thread_asks(gg_engine_thread *thread, uint64_t *bytes);
 extern void gg_engine_thread_give(gg_engine_thread *thread, void *memory);
 
 /* For estimates of memory: the callback of gg_control.  Nobody but the engine calls it. */

@@ -18,8 +18,8 @@
  */
 #include "build/memory.h"
 #include "build/deduplicate.h"
-#include "service/shared/service.h"
 #include "storage/graph_memory.h"
+#include "storage/segment_writer.h"
 
 #include "access/heapam.h"
 #include "access/tableam.h"
@@ -122,7 +122,8 @@ FindRoom(GgMemoryPlan *plan, const GgMetaPageData *meta)
 		double		rows = Min(plan->expected, Max(room.host_alone, room.spilled));
 
 		plan->device_budget =
-			GgBuildBudget(plan->engine, GgGraphDeviceBytes(&memory, (uint32) rows));
+			GgBuildBudget(plan->engine, &plan->devices,
+						  GgGraphDeviceBytes(&memory, (uint32) rows));
 		if (plan->device_budget < PG_UINT64_MAX)
 			room.device = RowsOnDevice(plan, meta, room.wanted > 0 ?
 									   Min(room.wanted, room.expected) : room.expected);
@@ -176,18 +177,24 @@ LogPlan(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 				 " of " UINT64_FORMAT " MB", MB(plan->device_budget - 1));
 	ereport(DEBUG1,
 			(errmsg_internal("gpugraph build plan: %.0f rows expected, segments of up to %u%s; "
-							 "one of %u rows takes " UINT64_FORMAT " MB of memory%s; %d in memory",
+							 "one of %u rows takes " UINT64_FORMAT " MB of memory%s; %d in memory, "
+							 "%d devices",
 							 plan->expected, plan->most, files, rows,
-							 MB(GgGraphBytes(&memory, rows)), device, plan->areas)));
+							 MB(GgGraphBytes(&memory, rows)), device, plan->areas,
+							 plan->devices.count)));
 }
 
-/* How many segments there may be in memory: one for the engine, and one that is read. */
+/* How many segments there may be in memory: one for each device, and one that is read. */
 static int
 CountAreas(const GgMemoryPlan *plan, const gg_segment_room *room)
 {
+	int			areas = Min(plan->devices.count + 1, GG_WRITER_QUEUES);
+
 	if (!plan->apart || plan->spill || room->expected <= plan->most)
 		return 1;
-	return Min(room->expected, 2.0 * plan->most) <= room->host_alone ? 2 : 1;
+	while (areas > 1 && Min(room->expected, (double) areas * plan->most) > room->host_alone)
+		areas--;
+	return areas;
 }
 
 void

@@ -7,11 +7,13 @@
 
 #include "base/base.h"
 #include "build/segment_plan.h"
+#include "service/shared/service.h"
 #include "storage/format.h"
 
 typedef struct GgMemoryPlan
 {
 	const gg_engine *engine;
+	GgBuildDevices devices;
 	gg_build_params params;
 	gg_control	control;
 	bool		apart;			/* the engine has memory and processors of its own, or plays that it

@@ -36,6 +36,7 @@
 struct gg_row_upload
 {
 	const gg_engine *engine;
+	int			device;
 	gg_shape	shape;
 	gg_upload_source source;
 	uint32_t	nchunks;
@@ -221,7 +222,10 @@ copy_main(void *arg)
 	int			nothers = 0;
 	double		start = monotonic_seconds();
 
-	upload->status = upload->engine->index_create(&upload->shape, upload->index);
+	if (upload->device != GG_DEVICE_IN_USE)
+		upload->status = upload->engine->use_device(upload->device);
+	if (upload->status.code == GG_OK)
+		upload->status = upload->engine->index_create(&upload->shape, upload->index);
 	upload->open_seconds = monotonic_seconds() - start;
 	if (upload->status.code == GG_OK)
 	{
@@ -238,8 +242,9 @@ copy_main(void *arg)
 }
 
 gg_status
-gg_row_upload_start(const gg_engine *engine, const gg_shape *shape, const gg_upload_source *source,
-					int threads, gg_index **index, gg_row_upload **result)
+gg_row_upload_start(const gg_engine *engine, int device, const gg_shape *shape,
+					const gg_upload_source *source, int threads, gg_index **index,
+					gg_row_upload **result)
 {
 	gg_status	status = {.code = GG_OK};
 	gg_row_upload *upload = calloc(1, sizeof(gg_row_upload));
@@ -249,6 +254,7 @@ gg_row_upload_start(const gg_engine *engine, const gg_shape *shape, const gg_upl
 	if (upload == NULL)
 		return no_memory;
 	upload->engine = engine;
+	upload->device = device;
 	upload->shape = *shape;
 	upload->source = *source;
 	upload->nchunks = shape->capacity / source->chunk_rows;

@@ -29,16 +29,17 @@ typedef struct gg_upload_source
 typedef struct gg_row_upload gg_row_upload;
 
 /*
- * Start threads, at most GG_UPLOAD_THREADS.  They create an index of that shape and hand full
- * chunks to engine->index_write() as these appear.  Rows behind shape->capacity are not copied.
- * The threads block all signals and call nothing but the engine.  The caller uses nothing of the
- * engine that touches a device before gg_row_upload_stop().  *index is then the index, the
- * caller's to close, or NULL.  That variable must live as long as the upload.
+ * Start threads, at most GG_UPLOAD_THREADS.  They create an index of that shape on the device (it
+ * may be GG_DEVICE_IN_USE) and hand full chunks to engine->index_write() as these appear.  Rows
+ * behind shape->capacity are not copied.  The threads block all signals and call nothing but the
+ * engine.  The caller uses nothing of the engine that touches that device before
+ * gg_row_upload_stop().  *index is then the index, the caller's to close, or NULL.  That variable
+ * must live as long as the upload.
  *
  * Errors: GG_ENOMEM.  What the engine has to say comes from gg_row_upload_stop(), and
  * GG_EUNSUPPORTED where rows do not bear half precision.
  */
-extern gg_status gg_row_upload_start(const gg_engine *engine, const gg_shape *shape,
+extern gg_status gg_row_upload_start(const gg_engine *engine, int device, const gg_shape *shape,
 									 const gg_upload_source *source, int threads,
 									 gg_index **index, gg_row_upload **upload);
 

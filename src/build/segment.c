@@ -32,9 +32,53 @@ GgShowScan(GgBuild *build)
 void
 GgReleaseEngine(GgBuild *build)
 {
-	if (build->opened != NULL)
-		build->opened->release();
+	const GgBuildDevices *devices = &build->plan.devices;
+
+	if (build->opened == NULL)
+		return;
+	/* the first one last, for this thread uses it from then on */
+	for (int i = devices->count - 1; i >= 0; i--)
+		if (devices->opened[i] && (devices->ordinals[i] == GG_DEVICE_IN_USE ||
+								   build->opened->use_device(devices->ordinals[i]).code == GG_OK))
+			build->opened->release();
 	build->opened = NULL;
+}
+
+/* ---- devices ------------------------------------------------------------ */
+
+/* A device that no segment has, -1 without one.  The CPU engine is one device. */
+static int
+IdleDevice(const GgBuild *build)
+{
+	int			count = build->plan.apart ? build->plan.devices.count : 1;
+
+	for (int i = 0; i < count; i++)
+	{
+		bool		idle = !build->failed[i];
+
+		for (int j = 0; j < GG_WRITER_QUEUES; j++)
+			idle = idle && build->works[j].chosen != i;
+		if (idle)
+			return i;
+	}
+	return -1;
+}
+
+static void
+ChooseDevice(GgBuild *build, GgSegmentWork *work, int device)
+{
+	work->chosen = device;
+	work->device.ordinal = build->plan.devices.ordinals[device];
+	build->plan.devices.opened[device] = true;
+}
+
+/* The device's memory is for others from now on. */
+static void
+LeaveDevice(GgSegmentWork *work)
+{
+	GgAbandonUpload(&work->device, NULL);
+	work->on_device = false;
+	work->chosen = -1;
 }
 
 /* ---- the graph --------------------------------------------------------- */
@@ -53,7 +97,6 @@ DataSet(const GgBuild *build, const GgSegmentWork *work)
 static void
 BeginUpload(GgBuild *build, GgSegmentWork *work, double expected)
 {
-	work->uploads = true;
 	work->device.halved = build->plan.halved;
 	/* how many rows a predicate lets through is not known */
 	if (build->plan.apart && build->process.scan.indexInfo->ii_Predicate == NIL)
@@ -61,19 +104,73 @@ BeginUpload(GgBuild *build, GgSegmentWork *work, double expected)
 					  build->process.shared->scan.participants);
 }
 
-/* The engine failed: is there another way? */
+/* Start the thread: over the rows of the area, or over those on the device. */
+static void
+StartThread(GgBuild *build, GgSegmentWork *work)
+{
+	GgMemoryPlan *plan = &build->plan;
+	gg_engine_task task = {
+		.engine = plan->engine, .device = work->device.ordinal, .data = DataSet(build, work),
+		.params = plan->params, .threads = plan->control.threads, .memory = plan->control.memory
+	};
+	gg_status	status;
+
+	/* another segment may have given the device up since these rows came there */
+	if (work->on_device)
+	{
+		task.engine = work->device.engine;
+		task.index = work->device.index;
+	}
+	if (task.engine == &gg_cpu_engine)
+		task.device = GG_DEVICE_IN_USE;
+	status = gg_engine_thread_start(&task, &work->thread);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "building a gpugraph index");
+	work->state = GG_WORK_GRAPH;
+}
+
+/* Without that device; false: it was the last. */
+static bool
+DoWithout(GgBuild *build, int device, const gg_status *status)
+{
+	const GgBuildDevices *devices = &build->plan.devices;
+
+	build->failed[device] = true;
+	for (int i = 0; i < devices->count; i++)
+		if (!build->failed[i])
+		{
+			ereport(LOG,
+					(errmsg("a gpugraph index is built without device %d",
+							devices->ordinals[device]),
+					 errdetail("%s.", status->message)));
+			return true;
+		}
+	return false;
+}
+
+/* The engine failed: is there another way?  The segment then waits for a device again. */
 static bool
 HasAnotherWay(GgBuild *build, GgSegmentWork *work, const gg_status *status)
 {
 	GgMemoryPlan *plan = &build->plan;
+	bool		memory = status->code == GG_EDEVICE_MEMORY;
+	int			device = work->chosen;
 
-	if (status->code != GG_EDEVICE_MEMORY)
+	if (!memory && status->code != GG_EDEVICE && status->code != GG_ENODEVICE)
 		return false;
 	/* the index there had room for the rows that were expected; there may be far fewer rows */
-	if (work->on_device && !plan->halved)
+	if (memory && work->on_device && !plan->halved)
+	{
+		LeaveDevice(work);
+		ChooseDevice(build, work, device);
 		return true;
-	if (gg_engine_setting != GG_ENGINE_AUTO || !plan->apart)
+	}
+	LeaveDevice(work);
+	if (plan->apart && DoWithout(build, device, status))
+		return true;
+	if (!memory || gg_engine_setting != GG_ENGINE_AUTO || !plan->apart)
 		return false;
+	build->failed[0] = false;
 	ereport(NOTICE,
 			(errmsg("gpugraph index is built on the CPU"),
 			 errdetail("The GPU's memory does not suffice: %s.", status->message),
@@ -93,54 +190,51 @@ GiveUpHalves(GgBuild *build, GgSegmentWork *work)
 	snprintf(status.message, sizeof(status.message), "it has room for rows in half precision "
 			 "alone, %s", work->device.unfit ? "which these do not bear" :
 			 "and these did not come there");
+	/* nor does another device make them bear it */
+	if (work->device.unfit)
+		memset(build->failed, true, sizeof(build->failed));
 	if (!HasAnotherWay(build, work, &status))
 		GgReportStatus(&status, "building a gpugraph index");
 }
 
-/* Start the thread: over the rows of the area, or over those on the device. */
+/* Start where a device is idle, or is the segment's already. */
 static void
 StartGraph(GgBuild *build, GgSegmentWork *work)
 {
-	GgMemoryPlan *plan = &build->plan;
-	gg_engine_task task = {
-		.data = DataSet(build, work), .params = plan->params,
-		.threads = plan->control.threads, .memory = plan->control.memory
-	};
-	gg_status	status;
-
-	if (!work->uploads)
+	if (work->chosen < 0)
 	{
+		int			device = IdleDevice(build);
+
+		if (device < 0)
+			return;
+		ChooseDevice(build, work, device);
 		/* threads are faster at it than the engine */
 		BeginUpload(build, work, work->area->nodes);
 		GgDrainUpload(&work->device);
 		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
 	}
-	else if (!work->on_device && plan->halved)
+	else if (!work->on_device && build->plan.halved)
 	{
 		/* when the round began, it may not have been known that they are to be rounded */
 		work->device.halved = true;
 		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
 	}
-	if (!work->on_device && plan->halved)
+	if (!work->on_device && build->plan.halved)
 		GiveUpHalves(build, work);
-	/* another segment may have given the device up since these rows came there */
-	task.engine = work->on_device ? work->device.engine : plan->engine;
-	if (work->on_device)
-		task.index = work->device.index;
-	status = gg_engine_thread_start(&task, &work->thread);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "building a gpugraph index");
-	work->state = GG_WORK_GRAPH;
+	else
+		StartThread(build, work);
 }
 
 static void
 LogGraph(const GgBuild *build, const GgSegmentWork *work, const gg_build_stats *stats)
 {
 	ereport(DEBUG1,
-			(errmsg_internal("gpugraph graph of %u nodes on the %s engine: first lists %.3f s, "
-							 "descent %.3f s in %u iterations, reordering %.3f s, "
-							 "connecting %.3f s with %u repairs, transfer %.3f s",
-							 work->area->nodes, build->plan.engine->name, stats->init_s,
+			(errmsg_internal("gpugraph graph of %u nodes on the %s engine, device %d: "
+							 "first lists %.3f s, descent %.3f s in %u iterations, "
+							 "reordering %.3f s, connecting %.3f s with %u repairs, "
+							 "transfer %.3f s",
+							 work->area->nodes, build->plan.engine->name, work->device.ordinal,
+							 stats->init_s,
 							 stats->descent_s, stats->iterations, stats->optimize_s,
 							 stats->connect_s, stats->repaired, stats->transfer_s)));
 }
@@ -204,16 +298,19 @@ TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 	gg_engine_thread_free(work->thread);
 	work->thread = NULL;
 	GgFreeScratch(&build->scratch, true);
-	/* the device's memory is for others from now on */
-	GgAbandonUpload(&work->device, NULL);
+	if (status.code == GG_OK && GgBuildFault(&build->plan.devices, work->chosen))
+	{
+		gg_graph_free(&work->graph);
+		status = gg_fail(GG_EDEVICE, "gpugraph.fault", "device lost while building a graph");
+	}
 	if (status.code != GG_OK)
 	{
 		if (!HasAnotherWay(build, work, &status))
 			GgReportStatus(&status, "building a gpugraph index");
-		work->on_device = false;
 		work->state = GG_WORK_WAITS;
 		return;
 	}
+	LeaveDevice(work);
 	LogGraph(build, work, &stats);
 	build->times.knn_s += stats.init_s + stats.descent_s;
 	build->times.optimize_s += stats.optimize_s + stats.connect_s;
@@ -340,9 +437,7 @@ ShowEngine(GgBuild *build, const GgSegmentWork *work)
 	uint64		done,
 				total;
 
-	gg_engine_thread_progress(work->thread, &phase, &done, &total);
-	/* the engine has not told yet */
-	if (total == 0)
+	if (!gg_engine_thread_progress(work->thread, &phase, &done, &total))
 		return;
 	if (build->engine_phase != (int) phase)
 		GgEnterPhase(GG_BUILD_GRAPH + phase, (int64) total, 0);
@@ -407,16 +502,6 @@ WaitForWork(GgBuild *build, GgSegmentWork *work, GgWorkState state, bool ready)
 
 /* ---- steps ------------------------------------------------------------- */
 
-/* Is a segment in one of these states? */
-static bool
-AnyWork(const GgBuild *build, GgWorkState from, GgWorkState to)
-{
-	for (int i = 0; i < GG_WRITER_QUEUES; i++)
-		if (build->works[i].state >= from && build->works[i].state <= to)
-			return true;
-	return false;
-}
-
 /* The engine asks for memory, which is of temporary files. */
 static void
 ServeEngine(GgBuild *build, GgSegmentWork *work)
@@ -451,7 +536,7 @@ TendWork(GgBuild *build, GgSegmentWork *work, bool growing)
 	if (work->state == GG_WORK_ROWS &&
 		(build->plan.apart || GgReadyIsWritten(&build->process.writer, work->number)))
 		work->state = GG_WORK_WAITS;
-	if (work->state == GG_WORK_WAITS && !AnyWork(build, GG_WORK_GRAPH, GG_WORK_GRAPH))
+	if (work->state == GG_WORK_WAITS)
 		StartGraph(build, work);
 	if (work->state == GG_WORK_GRAPH)
 	{
@@ -468,7 +553,7 @@ TendWork(GgBuild *build, GgSegmentWork *work, bool growing)
 		WritePivots(build, work);
 }
 
-/* The rows of this round may go to the device, where no other segment is built. */
+/* The rows of this round may go to a device for which no other segment waits. */
 static void
 UploadRound(GgBuild *build)
 {
@@ -476,9 +561,15 @@ UploadRound(GgBuild *build)
 	GgSegmentWork *work = &build->works[GgAreaNumber(scan)];
 	double		rows = build->plan.expected -
 		(double) pg_atomic_read_u64(&scan->shared->rows_done);
+	int			device = work->chosen < 0 ? IdleDevice(build) : -1;
 
-	if (!work->uploads && !AnyWork(build, GG_WORK_ROWS, GG_WORK_GRAPH))
-		BeginUpload(build, work, rows > 0 ? rows : build->plan.most);
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+		if (build->works[i].state == GG_WORK_ROWS || build->works[i].state == GG_WORK_WAITS)
+			return;
+	if (device < 0)
+		return;
+	ChooseDevice(build, work, device);
+	BeginUpload(build, work, rows > 0 ? rows : build->plan.most);
 }
 
 void
@@ -504,8 +595,7 @@ GgTendSegments(GgBuild *build, bool growing)
 void
 GgBeginWork(GgBuild *build, GgSegmentWork *work)
 {
-	work->uploads = false;
-	work->on_device = false;
+	LeaveDevice(work);
 	UploadRound(build);
 }
 
@@ -558,7 +648,7 @@ GgCloseWork(GgBuild *build, GgSegmentWork *work, bool more)
 		GgAnnounceSegments(&build->plan, build->meta, area->nrows);
 	if (area->nodes == 0)
 	{
-		GgAbandonUpload(&work->device, NULL);
+		LeaveDevice(work);
 		return;
 	}
 	GgAnnounceMemory(&build->plan, build->meta, area->nodes, area->nrows);

@@ -31,7 +31,7 @@ typedef struct GgSegmentWork
 	int			number;			/* of the area and of the writer's queue */
 	GgArea	   *area;
 	GgBuildDevice device;		/* rows go there while the area is filled */
-	bool		uploads;		/* they do, or cannot */
+	int			chosen;			/* its place in the plan's list; -1: none is chosen yet */
 	bool		on_device;		/* all of them are there */
 	MemoryContext context;		/* what lives as long as the work; NULL: there is none */
 	GgSegment  *segment;
@@ -60,6 +60,7 @@ typedef struct GgBuild
 	instr_time	scan_start;		/* of this round */
 	bool		caught;			/* an error beneath the engine, not thrown yet */
 	int			engine_phase;	/* the gg_phase that is shown, or -1 */
+	bool		failed[GG_MAX_DEVICES]; /* by place in the plan's list */
 	GgSegmentWork works[GG_WRITER_QUEUES];	/* by area */
 } GgBuild;
 

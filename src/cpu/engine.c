@@ -18,6 +18,14 @@ cpu_release(void)
 {
 }
 
+/* Any number of devices is played. */
+static gg_status
+cpu_use_device(int device)
+{
+	(void) device;
+	return gg_ok();
+}
+
 const gg_engine gg_cpu_engine = {
 	.name = "cpu",
 	.probe = cpu_probe,
@@ -39,6 +47,7 @@ const gg_engine gg_cpu_engine = {
 	.serve_close = gg_cpu_serve_close,
 	.device_count = gg_cpu_device_count,
 	.device_info = gg_cpu_device_info,
+	.use_device = cpu_use_device,
 	.release = cpu_release,
 	.knn_graph = gg_cpu_knn_graph,
 	.optimize = gg_cpu_optimize,

@@ -174,7 +174,7 @@ RowsAtATime(const GgLearning *learning, uint32 nodes)
 	shape.capacity = (uint32) Min(Max(wanted, LEAST_ROWS), nodes + (Size) 31);
 	if (learning->engine != &gg_cpu_engine)
 	{
-		budget = GgBuildBudget(learning->engine, learning->engine->shape_bytes(&shape));
+		budget = GgBuildBudget(learning->engine, NULL, learning->engine->shape_bytes(&shape));
 		while (shape.capacity > LEAST_ROWS && learning->engine->shape_bytes(&shape) > budget)
 			shape.capacity /= 2;
 	}

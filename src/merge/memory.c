@@ -88,7 +88,7 @@ NodesInFiles(const GgMetaPageData *meta, const gg_build_params *params)
 uint32
 GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
 {
-	uint64		budget = GgBuildBudget(&gg_cpu_engine, 0);
+	uint64		budget = GgBuildBudget(&gg_cpu_engine, NULL, 0);
 	gg_build_params params;
 	uint32		most;
 

@@ -157,8 +157,8 @@ run(uint32_t nchunks, uint32_t capacity, uint32_t skip, uint64_t fail_at, int nt
 		.rows = f.rows, .row_bytes = f.row_bytes, .chunk_rows = f.chunk_rows, .filled = f.filled,
 		.claimed = &f.claimed
 	};
-	CHECK_OK(gg_row_upload_start(&engine, &shape, &source, nthreads, &index, &upload),
-			 "gg_row_upload_start");
+	CHECK_OK(gg_row_upload_start(&engine, GG_DEVICE_IN_USE, &shape, &source, nthreads, &index,
+								 &upload), "gg_row_upload_start");
 	for (int i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, fill, &f);
 	for (int i = 0; i < 3; i++)
@@ -212,8 +212,8 @@ start_slow(long delay_ns, int nthreads, char **rows, gg_index **index)
 	for (int i = 0; i < 200; i++)
 		filled[i] = i % 2;
 	wanted = (gg_index) {.memory = calloc(2000, 52), .bytes = 2000 * 52, .delay_ns = delay_ns};
-	CHECK_OK(gg_row_upload_start(&engine, &shape, &source, nthreads, index, &upload),
-			 "gg_row_upload_start");
+	CHECK_OK(gg_row_upload_start(&engine, GG_DEVICE_IN_USE, &shape, &source, nthreads, index,
+								 &upload), "gg_row_upload_start");
 	return upload;
 }
 
@@ -280,7 +280,7 @@ start_one(gg_index **index)
 	};
 	gg_row_upload *upload;
 
-	CHECK_OK(gg_row_upload_start(&engine, &shape, &source, 4, index, &upload),
+	CHECK_OK(gg_row_upload_start(&engine, GG_DEVICE_IN_USE, &shape, &source, 4, index, &upload),
 			 "gg_row_upload_start");
 	return upload;
 }

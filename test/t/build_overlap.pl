@@ -10,6 +10,9 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
+# where GPUs are devices, three may be fewer GPUs
+my $played = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
+$ENV{GPUGRAPH_SAME_GPU} = 1 unless $played;
 my $node = service_node('overlap',
 	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops';
@@ -81,7 +84,7 @@ SELECT count(*) || ' ' || count(DISTINCT threads) FROM ends;
 SQL
 	is($left, '3 1', "errors with $workers workers: no thread is left");
 }
-for my $ms (30, 100, 300, 600, 1000)
+for my $ms (30, 100, 300, 600)
 {
 	my ($rc, $out, $said) = $node->psql('postgres',
 		"SET statement_timeout = $ms; $create) WITH (segment_rows = 2500)");
@@ -90,6 +93,26 @@ for my $ms (30, 100, 300, 600, 1000)
 	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
 }
 build('after all that', 4, "$create) WITH (segment_rows = 2500)");
+
+# ---- several devices
+$node->append_conf('postgresql.conf', "gpugraph.devices = '0,1,2'");
+$node->restart;
+ok(defined wait_for(sub { $node->safe_psql('postgres',
+			"SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 3 }),
+	'three devices');
+for my $workers (0, 3)
+{
+	$err = build("three devices, $workers workers", 10, "$create) WITH (segment_rows = 1000)",
+		"SET max_parallel_workers = $workers;");
+	like($err, qr/; 4 in memory, 3 devices/, 'four segments in memory');
+	my %by;
+	$by{$1}++ while $err =~ /gpugraph graph of \d+ nodes on the \w+ engine, device (\d)/g;
+	cmp_ok(keys %by, '>=', $played ? 2 : 1,
+		'several build: ' . join ', ', map { "$_ $by{$_}" } sort keys %by);
+}
+$err = build('a device fails', 10, "$create) WITH (segment_rows = 1000)",
+	"SET gpugraph.fault = graph;");
+like($err, qr/LOG: +a gpugraph index is built without device 0/, 'the others build');
 
 $node->stop;
 done_testing();

@@ -17,7 +17,8 @@ unserved {
 		CREATE INDEX gone_idx ON gone USING gpugraph (val vector_l2_ops)');
 };
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('gone_idx')");
-my $list = $node->data_dir . '/gpugraph.resident.0';
+# the only device's, by its UUID
+sub list { return (glob $node->data_dir . '/gpugraph.resident.*')[0] }
 
 sub comes_back
 {
@@ -39,7 +40,7 @@ is(of_device($node, 'restarts'), 1, 'a restart was counted');
 
 # ---- a restart of the server
 $node->restart;
-like(slurp_file($list), qr/^gpugraph resident 1\n(\d+ \d+ \d+ \d+ \d+\n){2}crc [0-9A-F]{8}\n$/,
+like(slurp_file(list()), qr/^gpugraph resident 1\n(\d+ \d+ \d+ \d+ \d+\n){2}crc [0-9A-F]{8}\n$/,
 	'the list was written');
 comes_back('server restarted');
 
@@ -75,14 +76,14 @@ for my $damage ('', "gpugraph resident 1\n", "gpugraph resident 1\n5 6 7 8 9\ncr
 	"\0\1\2" x 1000, "gpugraph resident 1\n" . ("1 2 3 4 5\n" x 500))
 {
 	$node->stop;
-	open my $file, '>', $list or die;
+	open my $file, '>', list() or die;
 	print $file $damage;
 	close $file;
 	$node->start;
 	ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'a damaged list does no harm');
 	is(state_of($node), 'absent', 'nothing is loaded by it');
 }
-is(log_lines($node, qr/ignoring file "gpugraph.resident.0", which is damaged/), 5,
+is(log_lines($node, qr/ignoring file "gpugraph.resident.[0-9a-f]{32}", which is damaged/), 5,
 	'the log says so');
 truth($node);
 is(wait_for_state($node, 'ready'), 'ready', 'queries load it');
@@ -90,4 +91,31 @@ truth_by_device($node, 'in the end');
 
 is(log_lines($node, qr/(PANIC|TRAP|FATAL:.*gpugraph)/), 0, 'nothing bad is in the log');
 $node->stop;
+
+# ---- devices that have other numbers after a restart, where the CPU plays them
+if (($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu')
+{
+	$node = service_node('numbers', conf => "gpugraph.devices = '0,1'\n");
+	my $ready = "SELECT string_agg(relid::regclass || ' ' || device, ' ' ORDER BY device)
+		FROM gpugraph_stat_index WHERE state = 'ready'";
+
+	unserved {
+		make_items($node, 4000, 16);
+		$node->safe_psql('postgres', 'CREATE TABLE more AS SELECT * FROM items;
+			CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
+	};
+	ok(defined wait_for(sub { $node->safe_psql('postgres',
+				"SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 2 }),
+		'two devices');
+	$node->safe_psql('postgres',
+		"SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('more_idx')");
+	my $before = $node->safe_psql('postgres', $ready);
+	like($before, qr/^\w+ 0 \w+ 1$/, "each has an index: $before");
+	local $ENV{GPUGRAPH_UUIDS} = '1,0';
+	$node->restart;
+	(my $swapped = $before) =~ s/(\w+) 0 (\w+) 1/$2 0 $1 1/;
+	ok(defined wait_for(sub { $node->safe_psql('postgres', $ready) eq $swapped }),
+		'each has its index again under its new number');
+	$node->stop;
+}
 done_testing();

@@ -1,12 +1,12 @@
 /*
  * build_memory.c
- *		How much of a device's memory a build may take.
+ *		Which devices a build uses, and how much of their memory it may take.
  */
 #include "service/shared/shmem.h"
 #include "storage/graph_memory.h"
 
 /*
- * A build that certainly fits does not look at the device.  A look opens the device, which takes
+ * A build that certainly fits does not look at a device.  A look opens the device, which takes
  * 0.1 s and more, and which a build otherwise does during its scan.  A build certainly fits if it
  * takes less than one in LOOK_SHARE of what residents have left of the smallest device; or, where
  * no service knows that, less than LOOK_BYTES.
@@ -14,7 +14,7 @@
 #define LOOK_SHARE			2
 #define LOOK_BYTES			(UINT64CONST(2) << 30)
 
-/* Up to this many bytes a build need not look at the device. */
+/* Up to this many bytes a build need not look at a device. */
 static uint64
 CertainBytes(void)
 {
@@ -30,16 +30,68 @@ CertainBytes(void)
 	return least == PG_UINT64_MAX ? LOOK_BYTES : least / LOOK_SHARE;
 }
 
-uint64
-GgBuildBudget(const gg_engine *engine, uint64 needed)
+void
+GgFindBuildDevices(const gg_engine *engine, GgBuildDevices *devices)
 {
+	memset(devices, 0, sizeof(*devices));
+	for (int i = 0; gg_service != NULL && engine == GgServiceOps() && i < gg_service->ndevices; i++)
+		if (GgDeviceIsUp(gg_service->devices[i]))
+			devices->ordinals[devices->count++] = gg_service->devices[i]->ordinal;
+	/* a build with one device takes the first that can be used */
+	if (devices->count <= 1)
+	{
+		devices->count = 1;
+		devices->ordinals[0] = GG_DEVICE_IN_USE;
+	}
+}
+
+/* What is free of the devices; some may be left out.  Returns the least of the others. */
+static uint64
+LeastFree(const gg_engine *engine, GgBuildDevices *devices)
+{
+	uint64		bytes[GG_MAX_DEVICES];
+	uint64		most = 0,
+				least = PG_UINT64_MAX;
+	int			kept = 0;
+
+	for (int i = 0; i < devices->count; i++)
+	{
+		gg_device_info info;
+
+		/* one that cannot be looked at will fail where it is used */
+		bytes[i] = GgLookAtDevice(engine, devices->ordinals[i], &info).code == GG_OK ?
+			info.free_bytes / 10 * 9 : PG_UINT64_MAX;
+		devices->opened[i] = true;
+		if (bytes[i] < PG_UINT64_MAX)
+			most = Max(most, bytes[i]);
+	}
+	for (int i = 0; i < devices->count; i++)
+		if (bytes[i] >= most / 2)
+		{
+			least = Min(least, bytes[i]);
+			devices->ordinals[kept++] = devices->ordinals[i];
+		}
+		else if (engine->use_device(devices->ordinals[i]).code == GG_OK)
+			engine->release();
+	devices->count = kept;
+	return least;
+}
+
+uint64
+GgBuildBudget(const gg_engine *engine, GgBuildDevices *devices, uint64 needed)
+{
+	GgBuildDevices in_use = {.count = 1, .ordinals = {GG_DEVICE_IN_USE}};
 	uint64		budget = PG_UINT64_MAX;
-	gg_device_info info;
 
 	if (gg_device_memory_mb > 0)
 		budget = Max((uint64) gg_device_memory_mb << 20, GG_LEAST_GRAPH_BYTES);
-	if (Min(needed, budget) > CertainBytes() &&
-		GgLookAtDevice(engine, &info).code == GG_OK)
-		budget = Min(budget, info.free_bytes / 10 * 9);
+	if (Min(needed, budget) > CertainBytes())
+		budget = Min(budget, LeastFree(engine, devices != NULL ? devices : &in_use));
 	return budget;
+}
+
+bool
+GgBuildFault(const GgBuildDevices *devices, int place)
+{
+	return gg_fault == GG_FAULT_GRAPH && devices->count > 1 && place == 0;
 }

@@ -24,6 +24,8 @@ typedef enum GgServiceEngine
 
 extern int	gg_service_engine;	/* gpugraph.service_engine, GgServiceEngine; postmaster */
 
+#define GG_MAX_DEVICES		16
+
 /* NULL unless gpugraph is preloaded and gpugraph.devices is not empty. */
 typedef struct GgService GgService;
 extern GgService *gg_service;
@@ -133,7 +135,6 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 /* The codes that walks measure by where a device has no full rows for them. */
 #define GG_DEVICE_CODES(metric)	((metric) == GG_METRIC_L1 ? GG_CODES_INT8 : GG_CODES_INT4)
 
-#define GG_MAX_DEVICES		16
 
 /*
  * What a backend's query names.  (entry, serial) is one version of a resident, which never
@@ -288,14 +289,32 @@ extern uint32 GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists);
  */
 extern bool GgDatabaseIsWanted(void);
 
-/* ---- memory of builds (build_memory.c) ---------------------------------------- */
+/* ---- devices of builds (build_memory.c) ---------------------------------------- */
+
+/* Devices of a build, as gg_engine.use_device() takes them. */
+typedef struct GgBuildDevices
+{
+	int			count;
+	int			ordinals[GG_MAX_DEVICES];
+	bool		opened[GG_MAX_DEVICES]; /* to be released */
+} GgBuildDevices;
 
 /*
- * How much of the device's memory a build by this engine may take, which needs `needed` bytes:
- * gpugraph.device_memory, and nine tenths of what is free.  PG_UINT64_MAX: any amount.  A build
- * that needs little does not ask what is free, because that would open the device.
+ * Those of the service that are up, where it has several of this engine.  Else one:
+ * GG_DEVICE_IN_USE.
  */
-extern uint64 GgBuildBudget(const gg_engine *engine, uint64 needed);
+extern void GgFindBuildDevices(const gg_engine *engine, GgBuildDevices *devices);
+
+/*
+ * How much of a device's memory a build by this engine may take, which needs `needed` bytes:
+ * gpugraph.device_memory, and nine tenths of what is free.  PG_UINT64_MAX: any amount.  A build
+ * that needs little does not ask what is free, because that would open the devices.  Devices with
+ * less than half as much as another are left out.  NULL: the device in use.
+ */
+extern uint64 GgBuildBudget(const gg_engine *engine, GgBuildDevices *devices, uint64 needed);
+
+/* For tests: is the device in this place, the first of several, to fail? */
+extern bool GgBuildFault(const GgBuildDevices *devices, int place);
 
 /* ---- a device builds the graph of a merge (graph_request.c) -------------------- */
 

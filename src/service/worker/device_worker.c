@@ -125,10 +125,13 @@ WaitForBreaker(GgDevice *device)
 	}
 }
 
-/* The device is not there while others are: end for good. */
-static void
-EndForGood(GgWorker *worker, int count)
+/* The device is not there while others are: end for good, unless it was there before. */
+static gg_status
+NotThere(GgWorker *worker, int count)
 {
+	if (worker->device->up_since_us > 0)
+		return gg_fail(GG_ENODEVICE, "the driver", "device %d is not there: %d found",
+					   worker->device->number, count);
 	ereport(LOG,
 			(errmsg("gpugraph device %d is not there: %d found", worker->device->number, count),
 			 errhint("Name the devices to use in gpugraph.devices.")));
@@ -165,7 +168,7 @@ OpenDevice(GgWorker *worker)
 		device->ordinal = device->number % count;
 	if (gg_fault == GG_FAULT_NO_DEVICE ||
 		(device->ordinal >= count && gg_service_engine != GG_SERVICE_CPU))
-		EndForGood(worker, count);
+		return NotThere(worker, count);
 	if (gg_fault == GG_FAULT_OLD_DEVICE && device->number > 0)
 	{
 		memset(&status, 0, sizeof(status));

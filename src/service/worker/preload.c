@@ -2,8 +2,10 @@
  * preload.c
  *		The list of residents on disk: what a worker loads when it starts (gpugraph.autoprewarm).
  *
- * There is one file per device in the data directory.  The device's worker writes it within a
- * minute after something changed, and when it ends, and replaces it as a whole.  The file is a
+ * There is one file per device in the data directory.  Its name ends in the device's UUID, so a
+ * device has its indexes again when it has another number.  The device's worker writes it within a
+ * minute after something changed, and when it ends, and replaces it as a whole.  Before 1.2.0 the
+ * name ended in the device's number; such a file is read where there is no other.  The file is a
  * hint: what it names is loaded only if it still exists and is a gpugraph index, and a damaged file
  * is ignored.  A base backup may carry it along to a standby, where it is as good.
  *
@@ -27,10 +29,18 @@
 /* Larger than any file that we write: lines of five numbers. */
 #define PRELOAD_MAX_BYTES	((Size) GG_MOST_RESIDENTS * 64 + 128)
 
-static void
-PreloadPath(int number, const char *ending, char *path, Size size)
+#define PRELOAD_PREFIX	"gpugraph.resident."
+
+void
+GgPreloadName(const GgDevice *device, const gg_device_info *info, char *name)
 {
-	snprintf(path, size, "gpugraph.resident.%d%s", number, ending);
+	int			length = snprintf(name, GG_PRELOAD_NAME, PRELOAD_PREFIX);
+
+	for (int i = 0; i < (int) sizeof(info->uuid); i++)
+		length += snprintf(name + length, GG_PRELOAD_NAME - length, "%02x", info->uuid[i]);
+	/* a GPU that plays several devices */
+	if (device->ordinal != device->number)
+		snprintf(name + length, GG_PRELOAD_NAME - length, ".%d", device->number);
 }
 
 static uint32
@@ -76,10 +86,10 @@ Parse(char *text, GgPreloadItem *items, int max)
 	}
 }
 
-int
-GgPreloadRead(int number, GgPreloadItem *items, int max)
+/* -1: there is no such file. */
+static int
+ReadFile(const char *path, GgPreloadItem *items, int max)
 {
-	char		path[MAXPGPATH];
 	char	   *text;
 	FILE	   *file;
 	struct stat st;
@@ -87,12 +97,12 @@ GgPreloadRead(int number, GgPreloadItem *items, int max)
 	Size		len;
 	int			n;
 
-	PreloadPath(number, "", path, sizeof(path));
 	file = AllocateFile(path, PG_BINARY_R);
 	if (file == NULL)
 	{
-		if (errno != ENOENT)
-			ereport(LOG,
+		if (errno == ENOENT)
+			return -1;
+		ereport(LOG,
 					(errcode_for_file_access(),
 					 errmsg("could not read file \"%s\": %m", path)));
 		return 0;
@@ -114,18 +124,28 @@ GgPreloadRead(int number, GgPreloadItem *items, int max)
 	return n;
 }
 
+int
+GgPreloadRead(const char *name, int number, GgPreloadItem *items, int max)
+{
+	char		old_name[GG_PRELOAD_NAME];
+	int			n = ReadFile(name, items, max);
+
+	if (n >= 0)
+		return n;
+	snprintf(old_name, sizeof(old_name), PRELOAD_PREFIX "%d", number);
+	return Max(ReadFile(old_name, items, max), 0);
+}
+
 /* A failure is logged: the list is no more than a convenience. */
 void
-GgPreloadWrite(int number, const GgPreloadItem *items, int nitems)
+GgPreloadWrite(const char *path, const GgPreloadItem *items, int nitems)
 {
-	char		path[MAXPGPATH],
-				temporary[MAXPGPATH];
+	char		temporary[MAXPGPATH];
 	StringInfoData text;
 	FILE	   *file;
 	bool		ok;
 
-	PreloadPath(number, "", path, sizeof(path));
-	PreloadPath(number, ".tmp", temporary, sizeof(temporary));
+	snprintf(temporary, sizeof(temporary), "%s.tmp", path);
 
 	initStringInfo(&text);
 	appendStringInfoString(&text, PRELOAD_HEAD);

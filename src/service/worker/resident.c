@@ -172,7 +172,7 @@ Save(GgWorker *worker)
 	if (!worker->residents_changed)
 		return;
 	worker->residents_changed = false;
-	GgPreloadWrite(worker->number, worker->items, ListResidents(worker, worker->items));
+	GgPreloadWrite(worker->list, worker->items, ListResidents(worker, worker->items));
 }
 
 static void
@@ -257,12 +257,15 @@ GgResidentStart(GgWorker *worker)
 	worker->times = AllocPerEntry(sizeof(*worker->times));
 	worker->items = AllocPerEntry(sizeof(*worker->items));
 	worker->order = AllocPerEntry(sizeof(*worker->order));
+	memset(&info, 0, sizeof(info));
+	status = worker->engine->device_info(device->ordinal, &info);
+	GgPreloadName(device, &info, worker->list);
 	nitems = ListResidents(worker, worker->items);
 	if (nitems == 0)
-		nitems = GgPreloadRead(worker->number, worker->items, (int) gg_service->max_residents);
+		nitems = GgPreloadRead(worker->list, worker->number, worker->items,
+							   (int) gg_service->max_residents);
 	EmptyTable(worker);
 
-	status = worker->engine->device_info(device->ordinal, &info);
 	worker->total_bytes = status.code == GG_OK ? info.total_bytes : 0;
 	device->limit_bytes = GgLimitBytes(worker);
 	GgSetUsed(worker, 0);

@@ -58,6 +58,9 @@ typedef struct GgQueueTimes
 	uint32		hot_looks;		/* in a row that found it hot */
 } GgQueueTimes;
 
+/* Bytes of the name of the list on disk. */
+#define GG_PRELOAD_NAME		80
+
 /* An index of the list on disk (preload.c). */
 typedef struct GgPreloadItem
 {
@@ -79,7 +82,7 @@ typedef struct GgWorker
 
 	/* how it ends; device_error.c, device_worker.c */
 	bool		lost;			/* the device, or that it cannot be used */
-	bool		gone;			/* the device is not there, and will not be */
+	bool		gone;			/* the device is not there, and never was */
 	bool		quiet_end;		/* the postmaster need not hear of this end: see GgDeviceLost() */
 
 	/* residents; NULL before GgResidentStart() */
@@ -100,6 +103,7 @@ typedef struct GgWorker
 	uint64		replicated_us;	/* when replica.c last looked at them */
 	bool		busy;			/* something is under way: look again soon */
 	GgPreloadItem *items;		/* room for the list of residents */
+	char		list[GG_PRELOAD_NAME];	/* the name of that on disk */
 	uint32	   *order;			/* room to sort them */
 	bool		residents_changed;	/* since the list was saved */
 	int64		next_tick_ms,
@@ -334,7 +338,10 @@ extern void GgDeviceTrouble(GgWorker *worker, const gg_status *status);
 /* ---- preload.c ---------------------------------------------------------------------------- */
 
 /* number: the device's place in gg_service->devices. */
-extern int	GgPreloadRead(int number, GgPreloadItem *items, int max);
-extern void GgPreloadWrite(int number, const GgPreloadItem *items, int nitems);
+/* The file of a device. */
+extern void GgPreloadName(const GgDevice *device, const gg_device_info *info, char *name);
+
+extern int	GgPreloadRead(const char *name, int number, GgPreloadItem *items, int max);
+extern void GgPreloadWrite(const char *name, const GgPreloadItem *items, int nitems);
 
 #endif							/* GG_WORKER_H */

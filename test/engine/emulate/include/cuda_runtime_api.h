@@ -119,6 +119,10 @@ enum cudaDeviceAttr
 struct cudaDeviceProp
 {
 	char		name[256];
+	struct
+	{
+		char		bytes[16];
+	}			uuid;
 	size_t		totalGlobalMem;
 	int			major;
 	int			minor;
