@@ -169,6 +169,24 @@ GgHookExplain(GgExplainNodeHook hook)
 #define GgMatchingSubplans(prune)	ExecFindMatchingSubPlans(prune, false)
 #endif
 
+/* Does a MergeAppend prune at run time?  Begin it, for n subplans. */
+#if PG_VERSION_NUM >= 180000
+#define GgPrunes(merge)			((merge)->part_prune_index >= 0)
+#define GgBeginPruning(node, merge, n, valid) \
+	ExecInitPartitionPruning(node, n, (merge)->part_prune_index, (merge)->apprelids, valid)
+#else
+#define GgPrunes(merge)			((merge)->part_prune_info != NULL)
+#define GgBeginPruning(node, merge, n, valid) \
+	ExecInitPartitionPruning(node, n, (merge)->part_prune_info, valid)
+#endif
+
+/* May a snapshot be refused what VACUUM has removed since? */
+#if PG_VERSION_NUM >= 170000
+#define GG_SNAPSHOTS_GROW_OLD	false
+#else
+#define GG_SNAPSHOTS_GROW_OLD	(old_snapshot_threshold >= 0)
+#endif
+
 /* The pages of a bitmap, in order. */
 typedef struct GgBitmapPage
 {

@@ -31,6 +31,7 @@ _PG_init(void)
 	GgInitPlanner();
 	GgInitProbes();
 	GgInitBitmapScan();
+	GgInitPartitions();
 	GgInitFilterPaths();
 	GgInitExplain();
 	GgInitExpectedRows();

@@ -667,8 +667,8 @@ FindRows(GgBulk *bulk)
 			continue;
 		}
 		pgstat_count_index_scan(target->index);
-		GgCountQuery(target->index, bulk->missing != 0 ? GG_REASON_PARTIAL : GG_REASON_NONE,
-					 batch->found[q]);
+		GgCountQuery(RelationGetRelid(target->index),
+					 bulk->missing != 0 ? GG_REASON_PARTIAL : GG_REASON_NONE, batch->found[q]);
 		NoteQuery(bulk, batch->found[q]);
 	}
 	batch->count = 0;

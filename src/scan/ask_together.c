@@ -7,20 +7,24 @@
  * group.  Each device has a group that is being filled.  When one is full, all are posted, and so
  * the devices work at the same time.
  *
- * A scan that is not answered here asks for itself.
+ * A scan that is not answered here asks for itself.  A closed search is of an index whose lists are
+ * known from an earlier query (known_lists.c).  Where it is not answered, a scan begins.
  */
 #include "scan/scan.h"
 
 #include "miscadmin.h"
+#include "utils/float.h"
 
+#include "keys.h"
 #include "request.h"
 
-/* A scan and what it asks for. */
+/* A scan, or a closed search, and what it asks for. */
 typedef struct Member
 {
-	GgScanOpaque *so;
+	GgScanOpaque *so;			/* NULL: a closed search */
 	GgAsk		ask;
 	bool		deep;
+	GgClosedSearch *search;
 } Member;
 
 /* The group of a device that is being filled. */
@@ -51,8 +55,17 @@ Deliver(const Filling *filling)
 
 		for (uint32 list = 0; list < nlists; list++)
 			lost |= target[list].lost;
-		if (!lost)
+		if (!lost && member->so != NULL)
+		{
+			GgKeepAsk(member->so, &member->ask);
 			GgTakeFirst(member->so, &member->ask, member->deep, keys);
+		}
+		else if (!lost)
+		{
+			const Size	bytes = (Size) nlists * group->request.params.k * sizeof(uint64);
+
+			member->search->keys = memcpy(palloc(bytes), keys, bytes);
+		}
 		keys += (Size) nlists * group->request.params.k;
 		target += nlists;
 	}
@@ -100,18 +113,19 @@ Fits(const GgGroup *group, const GgAsk *ask)
 
 	return group->request.dim == ask->request.dim && a->k == b->k &&
 		a->itopk_size == b->itopk_size && a->mode == b->mode && a->rerank == b->rerank &&
-		memcmp(group->query, ask->queries, ask->request.dim * sizeof(float)) == 0;
+		(group->query == ask->queries ||
+		 memcmp(group->query, ask->queries, ask->request.dim * sizeof(float)) == 0);
 }
 
-/* A group for the query of this scan and of up to nscans. */
+/* A group for the query of this member and of up to nmembers. */
 static void
-Begin(Filling *filling, int device, const GgAsk *ask, int nscans)
+Begin(Filling *filling, int device, const GgAsk *ask, int nmembers)
 {
 	const gg_search_params *params = &ask->request.params;
 	GgGroup    *group = &filling->group;
 
 	filling->room = GgServiceGroupRoom(params->k);
-	filling->members = palloc(Min(nscans, filling->room) * sizeof(Member));
+	filling->members = palloc(Min(nmembers, filling->room) * sizeof(Member));
 	group->device = device;
 	group->request = ask->request;
 	group->request.nsegments = group->request.lists = 1;
@@ -121,14 +135,14 @@ Begin(Filling *filling, int device, const GgAsk *ask, int nscans)
 	group->targets = palloc(filling->room * sizeof(GgGroupTarget));
 }
 
-/* Add a scan to the group of its device. */
+/* Add a member to the group of its device. */
 static void
-AddScan(Filling *fillings, const Member *member, int nscans)
+AddMember(Filling *fillings, const Member *member, int device, uint32 entry, uint32 serial,
+		  int nmembers)
 {
 	const GgAsk *ask = &member->ask;
-	const GgResidentRef *ref = &member->so->device.ref;
 	const gg_request *request = &ask->request;
-	Filling    *filling = &fillings[ref->device];
+	Filling    *filling = &fillings[device];
 	GgGroup    *group = &filling->group;
 	const uint32 nlists = gg_request_lists(request);
 
@@ -136,32 +150,72 @@ AddScan(Filling *fillings, const Member *member, int nscans)
 		(!Fits(group, ask) || group->ntargets + nlists > filling->room))
 		AskAll(fillings);
 	if (group->ntargets == 0)
-		Begin(filling, ref->device, ask, nscans);
+		Begin(filling, device, ask, nmembers);
 	for (uint32 list = 0; list <= request->nsegments; list++)
 		if (gg_request_asks(request, list))
 			group->targets[group->ntargets++] = (GgGroupTarget) {
-				.entry = ref->entry, .serial = ref->serial, .list = list,
+				.entry = entry, .serial = serial, .list = list,
 				.measured = gg_request_way(request, list) != GG_WAY_WALK
 			};
 	filling->members[filling->nmembers++] = *member;
 }
 
 void
-GgAskTogether(IndexScanDesc *scans, int nscans)
+GgAskTogether(IndexScanDesc *scans, int nscans, GgClosedSearch **searches, int nsearches,
+			  const float *query)
 {
+	const int	nmembers = nscans + nsearches;
 	Filling    *fillings;
 
-	if (gg_service == NULL || gg_engine_setting == GG_ENGINE_CPU || nscans < 2)
+	if (gg_service == NULL || gg_engine_setting == GG_ENGINE_CPU || nmembers < 2)
 		return;
 	fillings = palloc0(GG_MAX_DEVICES * sizeof(Filling));
+	for (int i = 0; i < nsearches; i++)
+	{
+		const GgKnownAsk *ask = &searches[i]->ask;
+		Member		member = {
+			.ask = {.request = ask->request, .queries = query},
+			.search = searches[i]
+		};
+
+		AddMember(fillings, &member, ask->device, ask->entry, ask->serial, nmembers);
+	}
 	for (int i = 0; i < nscans; i++)
 	{
 		Member		member = {.so = (GgScanOpaque *) scans[i]->opaque};
+		const GgResidentRef *ref = &member.so->device.ref;
 
 		CHECK_FOR_INTERRUPTS();
 		if (member.so->prepared && GgPlanFirst(member.so, &member.ask, &member.deep))
-			AddScan(fillings, &member, nscans);
+			AddMember(fillings, &member, ref->device, ref->entry, ref->serial, nmembers);
 	}
 	AskAll(fillings);
 	pfree(fillings);
+}
+
+void
+GgTakeClosed(IndexScanDesc scan, const GgClosedSearch *search)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	const GgResidentRef *ref = &so->device.ref;
+	GgAsk		ask;
+	bool		deep;
+
+	if (so->prepared && GgPlanFirst(so, &ask, &deep) && ref->device == search->ask.device &&
+		ref->entry == search->ask.entry && ref->serial == search->ask.serial &&
+		memcmp(&ask.request, &search->ask.request, sizeof(gg_request)) == 0)
+		GgTakeFirst(so, &ask, deep, search->keys);
+}
+
+double
+GgLeastOfClosed(const GgClosedSearch *search)
+{
+	const gg_request *request = &search->ask.request;
+	uint64		least = GG_NO_KEY;
+
+	for (uint32 list = 0; list < gg_request_lists(request); list++)
+		least = Min(least, search->keys[(Size) list * request->params.k]);
+	/* where nothing was found, it is the scan that looks for more */
+	return least == GG_NO_KEY ? -get_float8_infinity() :
+		GgBoundOf(&search->ask.bound, key_distance(least));
 }

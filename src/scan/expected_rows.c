@@ -8,9 +8,7 @@
  *
  * Where a LIMIT stands above a scan, with nothing between them that drops or adds rows, the scan
  * hands out so many.  Where the executor filters the scan's rows, the hook estimates from the
- * planner's row count how many the scan will hand out.  The number goes into the scan key of the
- * order.  The upper bits of sk_flags are the access method's own (access/skey.h).  ggrescan()
- * receives them with the key.
+ * planner's row count how many the scan will hand out (tell_scan.c).
  *
  * The number is a hint.  A scan that gets none, as in EvalPlanQual, has lists that grow step by
  * step, and so has one that is asked for more: dead rows, rows that are locked by others, ties.
@@ -23,35 +21,6 @@
 #include "optimizer/optimizer.h"
 
 static ExecutorStart_hook_type prev_hook = NULL;
-
-void
-GgTellLimit(ScanKey key, uint64 limit)
-{
-	const uint32 expected = (uint32) Min(limit, GG_MOST_EXPECTED) | GG_EXPECTED_LIMIT;
-
-	key->sk_flags &= (1 << GG_EXPECTED_SHIFT) - 1;
-	key->sk_flags |= (int) (expected << GG_EXPECTED_SHIFT);
-}
-
-static void
-TellScan(IndexScanState *scan, uint32 limit)
-{
-	const Plan *plan = scan->ss.ps.plan;
-	double		rows;
-
-	if (scan->iss_NumOrderByKeys != 1 || (plan->qual == NIL && limit == 0) ||
-		!GgIsGpugraph(scan->iss_RelationDesc))
-		return;
-	if (plan->qual == NIL)
-	{
-		GgTellLimit(&scan->iss_OrderByKeys[0], limit);
-		return;
-	}
-	rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
-	scan->iss_OrderByKeys[0].sk_flags |=
-		GgRowsToExpect(rows, plan->plan_rows, limit > 0 ? limit : GG_EXPECTED_ANSWERS) <<
-		GG_EXPECTED_SHIFT;
-}
 
 /* Is there anything in the expression that is not known before the plan runs? */
 static bool
@@ -125,10 +94,9 @@ TellScans(PlanState *planstate, void *context)
 	if (planstate == NULL)
 		return false;
 	if (IsA(planstate, IndexScanState))
-		TellScan((IndexScanState *) planstate, rows);
-	if (IsA(planstate, MergeAppendState))
-		GgSearchPartitions((MergeAppendState *) planstate, rows);
-	rows = RowsOfInput(planstate, rows);
+		GgTellScan((IndexScanState *) planstate, rows);
+	if (!GgTellPartitions(planstate, rows))
+		rows = RowsOfInput(planstate, rows);
 	return planstate_tree_walker(planstate, TellScans, &rows);
 }
 

@@ -306,7 +306,7 @@ CountScan(GgScanOpaque *so)
 {
 	if (so->started && !so->all_exact)
 	{
-		GgCountQuery(so->index, GgAnsweredBy(so), so->nrows);
+		GgCountQuery(RelationGetRelid(so->index), GgAnsweredBy(so), so->nrows);
 		GgNoteScan(so);
 	}
 	so->started = false;

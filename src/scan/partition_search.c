@@ -1,70 +1,100 @@
 /*
  * partition_search.c
- *		The indexes of several partitions are searched together.
+ *		The executor's node that searches the indexes of several partitions together.
  *
- * ORDER BY a distance LIMIT k over partitions is a MergeAppend of index scans.  By itself it
- * fetches a row of every partition before it returns the first, and every index is searched as if
- * all of the k nearest rows might come from there.  Here the index scans below a MergeAppend begin
- * together:
+ * ORDER BY a distance LIMIT k over partitions is planned as a MergeAppend of index scans.  That
+ * node begins every scan, fetches a row of every partition before it returns the first, and
+ * searches every index as if all of the k nearest rows might come from there.  This node takes its
+ * place (partition_plan.c):
  *
- *	nearest		The first lists of all of them share the distances of the nearest rows so far
- *				(GgNearest).  A walk goes less deep where it finds nothing near enough, and an exact
- *				pass keeps no row that is farther.  This is done where a LIMIT is known, which says
- *				how many of the nearest matter (expected_rows.c).
+ *	closed		The scan of a partition begins when its first row has its turn.  Until then the
+ *				index is searched without being opened, where it is known what to ask a device for
+ *				(known_lists.c).  A query of a thousand partitions opens ten of them.
+ *
+ *	nearest		The first lists of the other scans, which begin together, share the distances of the
+ *				nearest rows so far (GgNearest).  A walk goes less deep where it finds nothing near
+ *				enough, and an exact pass keeps no row that is farther.  This is done where a LIMIT
+ *				is known, which says how many of the nearest matter (expected_rows.c).
  *
  *	rows		No row of a partition is fetched before it is its turn, the next one no more than
  *				the first.  Until then the partition has the place in the heap that the least
- *				distance of its index scan's lists gives it.
+ *				distance of its lists gives it.
  *
- * The node is core's, and so are pruning at run time, the subplans, and rescans.  This file sets
- * another function for the node's rows (ExecProcNode), which uses core's state, and puts a heap of
- * its own in the place of core's, with the rest of the state behind it.  EvalPlanQual makes nodes
- * of its own, which are core's throughout.
+ * The children are core's nodes, and pruning at run time is core's.  EvalPlanQual, and who has
+ * turned gpugraph.enable_partition_search off since the plan was made, get core's MergeAppend.
  *
- * A child that is no scan of a gpugraph index (another index's, a sort, a foreign table's) is
- * fetched from at first, as core does.
+ * A child that is no index scan (a sort, a foreign table's) begins with the node.  It, and a scan
+ * of another index, is fetched from at first, as core does.
  *
- * Rows come in the order in which core's function returns them, with two exceptions.  Rows at equal
+ * Rows come in the order in which core's node returns them, with two exceptions.  Rows at equal
  * distance may change places.  Under relaxed_order a partition's row may come later whose distance
- * is less than its scan's lists said.
+ * is less than its lists said.
  */
 #include "scan/scan.h"
 #include "scan/ready_scan.h"
 
 #include "base/base.h"
 
-#include "catalog/pg_type_d.h"
+#include "commands/explain.h"
 #include "executor/execPartition.h"
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
+#include "nodes/extensible.h"
 #include "utils/float.h"
+#include "utils/inval.h"
 
 /* More than so many distances are not kept in order while indexes are searched. */
 #define MOST_NEAREST		1024
 
-typedef struct PartitionSearch
+typedef struct Partition
 {
-	MergeAppendState *node;
-	bool	   *ours;			/* of each subplan: it scans a gpugraph index */
-	IndexScanDesc *scans;		/* those that begin */
-	bool	   *fetched;		/* its next row */
-	double	   *least;			/* where it was not: that row has this distance at least */
+	Plan	   *plan;
+	PlanState  *state;			/* NULL: the node has not begun */
+	bool		ours;			/* it has, and scans a gpugraph index */
+	bool		searched;		/* its scan has begun */
+	bool		fetched;		/* its next row, which is in the slot */
+	double		least;			/* where it was not: that row has this distance at least */
+	TupleTableSlot *slot;
+	GgKnown    *known;			/* of its index, where it may stay closed; or NULL */
+	GgClosedSearch *closed;		/* whose answer the scan is to take over; or NULL */
+} Partition;
+
+typedef struct PartitionsState
+{
+	CustomScanState css;
+	PlanState  *core;			/* core's MergeAppend, which does all; or NULL */
+	int			eflags;
+	uint32		limit;			/* rows that the executor will ask for; 0: not known */
+	int			npartitions;
+	Partition  *partitions;
+	PartitionPruneState *pruning;
+	Bitmapset  *valid;			/* the partitions that are left; NULL: not known yet */
+	bool		begun;
+	AttrNumber	distance;		/* the column that the order is by */
+	ExprState  *query;
+	binaryheap *heap;			/* numbers of partitions */
 	GgNearest	nearest;		/* most is 0 where it is not known how many matter */
-} PartitionSearch;
+	IndexScanDesc *scans;		/* those that begin */
+	MemoryContext context;		/* of closed searches */
+
+	/* for EXPLAIN, of all searches */
+	uint64		searched;		/* partitions, of which ... */
+	uint64		opened;			/* ... so many scans were begun */
+} PartitionsState;
 
 /* ---- the heap ------------------------------------------------------------ */
 
-/* The distance by which a subplan has its place; one that is NULL or no number comes last. */
+/* The distance by which a partition has its place; one that is NULL or no number comes last. */
 static double
-Place(const PartitionSearch *search, int i)
+Place(const PartitionsState *node, int i)
 {
-	TupleTableSlot *slot = search->node->ms_slots[i];
+	const Partition *partition = &node->partitions[i];
 	bool		isnull;
 	Datum		value;
 
-	if (!search->fetched[i])
-		return search->least[i];
-	value = slot_getattr(slot, search->node->ms_sortkeys[0].ssup_attno, &isnull);
+	if (!partition->fetched)
+		return partition->least;
+	value = slot_getattr(partition->slot, node->distance, &isnull);
 	return isnull ? get_float8_nan() : DatumGetFloat8(value);
 }
 
@@ -72,133 +102,65 @@ Place(const PartitionSearch *search, int i)
 static int
 Compare(Datum a, Datum b, void *arg)
 {
-	const PartitionSearch *search = arg;
+	const PartitionsState *node = arg;
 	const int	left = DatumGetInt32(a);
 	const int	right = DatumGetInt32(b);
-	const int	order = float8_cmp_internal(Place(search, right), Place(search, left));
+	const int	order = float8_cmp_internal(Place(node, right), Place(node, left));
 
 	if (order != 0)
 		return order;
-	return (int) search->fetched[right] - (int) search->fetched[left];
+	return (int) node->partitions[left].fetched - (int) node->partitions[right].fetched;
 }
 
-/* ---- rows ---------------------------------------------------------------- */
-
-/* Begin the searches of all subplans that are left after pruning. */
-static void
-Search(PartitionSearch *search)
-{
-	GgNearest  *nearest = search->nearest.most > 0 ? &search->nearest : NULL;
-	int			nscans = 0;
-
-	search->nearest.count = 0;
-	for (int i = -1; (i = bms_next_member(search->node->ms_valid_subplans, i)) >= 0;)
-	{
-		IndexScanState *scan = (IndexScanState *) search->node->mergeplans[i];
-
-		if (!search->ours[i])
-			continue;
-		GgReadyScan(scan);
-		GgPrepareSearch(scan->iss_ScanDesc, nearest);
-		search->scans[nscans++] = scan->iss_ScanDesc;
-	}
-	GgAskTogether(search->scans, nscans);
-	for (int i = 0; i < nscans; i++)
-		GgOpenSearch(search->scans[i]);
-}
-
-/* The subplan's next row is fetched later, unless nothing is known of its distance. */
-static void
-Leave(PartitionSearch *search, int i)
-{
-	const IndexScanState *scan = (const IndexScanState *) search->node->mergeplans[i];
-
-	search->fetched[i] = false;
-	search->least[i] = -get_float8_infinity();
-	/* rows in the executor's queue are nearer than what the index has next */
-	if (search->ours[i] && pairingheap_is_empty(scan->iss_ReorderQueue))
-		search->least[i] = GgLeastDistance(scan->iss_ScanDesc);
-}
-
-/* All subplans begin. */
-static void
-BeginAll(PartitionSearch *search)
-{
-	MergeAppendState *node = search->node;
-
-	if (node->ms_valid_subplans == NULL)
-		node->ms_valid_subplans = GgMatchingSubplans(node->ms_prune_state);
-	Search(search);
-	for (int i = -1; (i = bms_next_member(node->ms_valid_subplans, i)) >= 0;)
-	{
-		Leave(search, i);
-		binaryheap_add_unordered(node->ms_heap, Int32GetDatum(i));
-	}
-	binaryheap_build(node->ms_heap);
-	node->ms_initialized = true;
-}
-
-/* Fetch the next row of the subplan that is first. */
-static void
-FetchFirst(PartitionSearch *search)
-{
-	MergeAppendState *node = search->node;
-	int			i = DatumGetInt32(binaryheap_first(node->ms_heap));
-
-	node->ms_slots[i] = ExecProcNode(node->mergeplans[i]);
-	search->fetched[i] = !TupIsNull(node->ms_slots[i]);
-	if (search->fetched[i])
-		binaryheap_replace_first(node->ms_heap, Int32GetDatum(i));
-	else
-		(void) binaryheap_remove_first(node->ms_heap);
-}
-
-static TupleTableSlot *
-NextRow(PlanState *pstate)
-{
-	MergeAppendState *node = castNode(MergeAppendState, pstate);
-	PartitionSearch *search = node->ms_heap->bh_arg;
-
-	CHECK_FOR_INTERRUPTS();
-	if (!node->ms_initialized)
-		BeginAll(search);
-	else if (!binaryheap_empty(node->ms_heap))
-	{
-		Datum		last = binaryheap_first(node->ms_heap);
-
-		Leave(search, DatumGetInt32(last));
-		binaryheap_replace_first(node->ms_heap, last);
-	}
-	while (!binaryheap_empty(node->ms_heap))
-	{
-		int			i = DatumGetInt32(binaryheap_first(node->ms_heap));
-
-		if (search->fetched[i])
-			return node->ms_slots[i];
-		FetchFirst(search);
-	}
-	return ExecClearTuple(node->ps.ps_ResultTupleSlot);
-}
-
-/* ---- the plan ------------------------------------------------------------ */
+/* ---- partitions begin ---------------------------------------------------- */
 
 static bool
-IsOurs(const PlanState *plan)
+IsOurs(const PlanState *state)
 {
-	const IndexScanState *scan = (const IndexScanState *) plan;
+	const IndexScanState *scan = (const IndexScanState *) state;
 
-	return IsA(plan, IndexScanState) && scan->iss_NumOrderByKeys == 1 &&
+	return IsA(state, IndexScanState) && scan->iss_NumOrderByKeys == 1 &&
 		GgIsGpugraph(scan->iss_RelationDesc);
 }
 
-/* Is the order that of one distance, ascending? */
-static bool
-IsByDistance(const MergeAppendState *node)
+/* Begin the partition's node. */
+static void
+Open(PartitionsState *node, Partition *partition)
 {
-	const SortSupportData *key = node->ms_sortkeys;
+	EState	   *estate = node->css.ss.ps.state;
+	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
 
-	return node->ms_nkeys == 1 && !key->ssup_reverse && !key->ssup_nulls_first &&
-		TupleDescAttr(node->ps.ps_ResultTupleDesc, key->ssup_attno - 1)->atttypid == FLOAT8OID;
+	partition->state = ExecInitNode(partition->plan, estate, node->eflags);
+	partition->ours = IsOurs(partition->state);
+	node->css.custom_ps = lappend(node->css.custom_ps, partition->state);
+	if (IsA(partition->state, IndexScanState))
+		GgTellScan((IndexScanState *) partition->state, node->limit);
+	MemoryContextSwitchTo(old);
+}
+
+/* Make the scan ready for its first row, as far as it needs no device. */
+static IndexScanDesc
+Prepare(PartitionsState *node, Partition *partition, GgNearest *nearest)
+{
+	IndexScanState *scan = (IndexScanState *) partition->state;
+	MemoryContext old = MemoryContextSwitchTo(scan->ss.ps.state->es_query_cxt);
+
+	GgReadyScan(scan);
+	GgPrepareSearch(scan->iss_ScanDesc, nearest);
+	partition->searched = true;
+	node->opened++;
+	MemoryContextSwitchTo(old);
+	return scan->iss_ScanDesc;
+}
+
+/* Could the partition be searched without its node? */
+static bool
+MayStayClosed(const Partition *partition)
+{
+	const IndexScan *scan = (const IndexScan *) partition->plan;
+
+	return partition->state == NULL && IsA(scan, IndexScan) && scan->scan.plan.qual == NIL &&
+		scan->indexqual == NIL && list_length(scan->indexorderby) == 1;
 }
 
 /*
@@ -206,20 +168,20 @@ IsByDistance(const MergeAppendState *node)
  * executor drops some of them, nor where distances are of different kinds.
  */
 static bool
-ShareNearest(const PartitionSearch *search)
+ShareNearest(const PartitionsState *node)
 {
 	const GgOpclass *first = NULL;
 
-	for (int i = 0; i < search->node->ms_nplans; i++)
+	for (int i = 0; i < node->npartitions; i++)
 	{
-		const IndexScanState *scan = (const IndexScanState *) search->node->mergeplans[i];
+		const Partition *partition = &node->partitions[i];
 		const GgOpclass *opclass;
 
-		if (!search->ours[i])
+		if (!partition->ours)
 			continue;
-		if (scan->ss.ps.plan->qual != NIL)
+		if (partition->plan->qual != NIL)
 			return false;
-		opclass = GgIndexOpclass(scan->iss_RelationDesc);
+		opclass = GgIndexOpclass(((IndexScanState *) partition->state)->iss_RelationDesc);
 		if (first != NULL && opclass->metric != first->metric)
 			return false;
 		first = opclass;
@@ -227,37 +189,434 @@ ShareNearest(const PartitionSearch *search)
 	return true;
 }
 
-void
-GgSearchPartitions(MergeAppendState *node, uint32 limit)
+/* The query as devices take it; NULL where it is NULL. */
+static const float *
+EvaluateQuery(PartitionsState *node, const GgKnownAsk *ask)
 {
-	/* half of it is handed out before walks go on; see HandedReach() in walk_stream.c */
-	const uint64 most = Max((uint64) gg_itopk_size, GG_LIMITED_WALK(limit));
-	PartitionSearch *search;
-	int			nours = 0;
-	MemoryContext old;
+	ExprContext *context = node->css.ss.ps.ps_ExprContext;
+	bool		isnull;
+	Datum		value;
 
-	if (!gg_enable_partition_search || node->ms_nplans < 2 || !IsByDistance(node))
-		return;
-	old = MemoryContextSwitchTo(node->ps.state->es_query_cxt);
-	search = palloc0(sizeof(PartitionSearch));
-	search->node = node;
-	search->ours = palloc(node->ms_nplans * sizeof(bool));
-	for (int i = 0; i < node->ms_nplans; i++)
-		nours += search->ours[i] = IsOurs(node->mergeplans[i]);
-	search->scans = palloc(node->ms_nplans * sizeof(IndexScanDesc));
-	search->fetched = palloc(node->ms_nplans * sizeof(bool));
-	search->least = palloc(node->ms_nplans * sizeof(double));
-	if (limit > 0 && most <= MOST_NEAREST && ShareNearest(search))
+	ResetExprContext(context);
+	value = ExecEvalExprSwitchContext(node->query, context, &isnull);
+	return isnull ? NULL : GgQueryFromValue(ask->opclass, value, ask->request.dim);
+}
+
+/* What is known of the partitions that could stay closed. */
+static void
+FindKnown(PartitionsState *node)
+{
+	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 	{
-		search->nearest.shared = true;
-		search->nearest.most = (uint32) most;
-		search->nearest.distances = palloc(most * sizeof(float));
+		Partition  *partition = &node->partitions[i];
+
+		partition->known = NULL;
+		if (MayStayClosed(partition))
+			partition->known = GgFindKnown(((const IndexScan *) partition->plan)->indexid);
 	}
-	if (nours >= 2)
+}
+
+/*
+ * Find the partitions that stay closed, of which it is known what to ask for.  All of them have the
+ * query in one form.
+ */
+static int
+FindClosed(PartitionsState *node, GgClosedSearch **searches, const float **query)
+{
+	GgClosedSearch *search = NULL;
+	int			n = 0;
+
+	FindKnown(node);
+	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 	{
-		binaryheap_free(node->ms_heap);
-		node->ms_heap = binaryheap_allocate(node->ms_nplans, Compare, search);
-		ExecSetExecProcNode(&node->ps, NextRow);
+		Partition  *partition = &node->partitions[i];
+
+		if (partition->known == NULL)
+			continue;
+		if (search == NULL)
+			search = palloc(sizeof(GgClosedSearch));
+		if (!GgUseKnown(partition->known, node->limit, &search->ask))
+			continue;
+		if (n == 0 && (*query = EvaluateQuery(node, &search->ask)) == NULL)
+			break;
+		if (n > 0 && (search->ask.opclass != searches[0]->ask.opclass ||
+					  search->ask.request.dim != searches[0]->ask.request.dim))
+			continue;
+		search->index = ((const IndexScan *) partition->plan)->indexid;
+		search->keys = NULL;
+		partition->closed = searches[n++] = search;
+		search = NULL;
 	}
+	return n;
+}
+
+/* Begin the scans of the partitions that do not stay closed.  Returns how many. */
+static int
+PrepareOthers(PartitionsState *node)
+{
+	GgNearest  *nearest = NULL;
+	int			n = 0;
+
+	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
+		if (node->partitions[i].closed == NULL && node->partitions[i].state == NULL)
+			Open(node, &node->partitions[i]);
+	if (node->nearest.most > 0 && ShareNearest(node))
+		nearest = &node->nearest;
+	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
+	{
+		Partition  *partition = &node->partitions[i];
+
+		if (partition->closed == NULL && partition->ours && !partition->searched)
+			node->scans[n++] = Prepare(node, partition, nearest);
+	}
+	return n;
+}
+
+/* Searches that no device has answered do not stay closed. */
+static int
+CountUnanswered(PartitionsState *node)
+{
+	int			n = 0;
+
+	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
+	{
+		Partition  *partition = &node->partitions[i];
+
+		if (partition->closed == NULL || partition->closed->keys != NULL)
+			continue;
+		partition->closed = NULL;
+		n++;
+	}
+	return n;
+}
+
+/* Begin the searches of all partitions that are left after pruning. */
+static void
+Search(PartitionsState *node)
+{
+	MemoryContext old = MemoryContextSwitchTo(node->context);
+	GgClosedSearch **searches = palloc(node->npartitions * sizeof(GgClosedSearch *));
+	const float *query = NULL;
+	int			nclosed;
+	int			nscans;
+
+	AcceptInvalidationMessages();
+	node->nearest.count = 0;
+	nclosed = FindClosed(node, searches, &query);
+	do
+	{
+		nscans = PrepareOthers(node);
+		GgAskTogether(node->scans, nscans, searches, nclosed, query);
+		for (int i = 0; i < nscans; i++)
+			GgOpenSearch(node->scans[i]);
+		/* once more for those that were closed, and were not answered */
+		nclosed = 0;
+	} while (CountUnanswered(node) > 0);
+	node->searched += bms_num_members(node->valid);
 	MemoryContextSwitchTo(old);
 }
+
+/* The scan of a closed partition begins, with the answer that there is. */
+static void
+OpenClosed(PartitionsState *node, Partition *partition)
+{
+	GgClosedSearch *closed = partition->closed;
+	IndexScanDesc scan;
+
+	partition->closed = NULL;
+	Open(node, partition);
+	scan = Prepare(node, partition, NULL);
+	GgTakeClosed(scan, closed);
+	GgOpenSearch(scan);
+}
+
+/* ---- rows ---------------------------------------------------------------- */
+
+/* The partition's next row is fetched later, unless nothing is known of its distance. */
+static void
+Leave(Partition *partition)
+{
+	const IndexScanState *scan = (const IndexScanState *) partition->state;
+
+	partition->fetched = false;
+	partition->least = -get_float8_infinity();
+	if (partition->closed != NULL)
+		partition->least = GgLeastOfClosed(partition->closed);
+	/* rows in the executor's queue are nearer than what the index has next */
+	else if (partition->ours && pairingheap_is_empty(scan->iss_ReorderQueue))
+		partition->least = GgLeastDistance(scan->iss_ScanDesc);
+}
+
+/* All partitions begin. */
+static void
+BeginAll(PartitionsState *node)
+{
+	/* half of it is handed out before walks go on; see HandedReach() in walk_stream.c */
+	const uint64 most = Max((uint64) gg_itopk_size, GG_LIMITED_WALK(node->limit));
+
+	if (node->valid == NULL)
+		node->valid = GgMatchingSubplans(node->pruning);
+	if (node->limit > 0 && most <= MOST_NEAREST && node->nearest.distances == NULL)
+	{
+		node->nearest.shared = true;
+		node->nearest.most = (uint32) most;
+		node->nearest.distances = MemoryContextAlloc(node->css.ss.ps.state->es_query_cxt,
+													 most * sizeof(float));
+	}
+	Search(node);
+	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
+	{
+		Leave(&node->partitions[i]);
+		binaryheap_add_unordered(node->heap, Int32GetDatum(i));
+	}
+	binaryheap_build(node->heap);
+	node->begun = true;
+}
+
+/* Fetch the next row of the partition that is first, or see that it has another place. */
+static void
+FetchFirst(PartitionsState *node)
+{
+	int			i = DatumGetInt32(binaryheap_first(node->heap));
+	Partition  *partition = &node->partitions[i];
+
+	if (partition->closed != NULL)
+	{
+		OpenClosed(node, partition);
+		Leave(partition);
+	}
+	else
+	{
+		partition->slot = ExecProcNode(partition->state);
+		partition->fetched = !TupIsNull(partition->slot);
+		if (!partition->fetched)
+		{
+			(void) binaryheap_remove_first(node->heap);
+			return;
+		}
+	}
+	binaryheap_replace_first(node->heap, Int32GetDatum(i));
+}
+
+static TupleTableSlot *
+ExecPartitions(CustomScanState *css)
+{
+	PartitionsState *node = (PartitionsState *) css;
+
+	CHECK_FOR_INTERRUPTS();
+	if (node->core != NULL)
+		return ExecProcNode(node->core);
+	if (node->npartitions == 0)
+		return ExecClearTuple(css->ss.ps.ps_ResultTupleSlot);
+	if (!node->begun)
+		BeginAll(node);
+	else if (!binaryheap_empty(node->heap))
+	{
+		Datum		last = binaryheap_first(node->heap);
+
+		Leave(&node->partitions[DatumGetInt32(last)]);
+		binaryheap_replace_first(node->heap, last);
+	}
+	while (!binaryheap_empty(node->heap))
+	{
+		Partition  *first = &node->partitions[DatumGetInt32(binaryheap_first(node->heap))];
+
+		if (first->fetched)
+			return first->slot;
+		FetchFirst(node);
+	}
+	return ExecClearTuple(css->ss.ps.ps_ResultTupleSlot);
+}
+
+/* ---- the node ------------------------------------------------------------ */
+
+/* Core's node, with the children that it had. */
+static PlanState *
+BeginCore(const MergeAppend *plan, List *children, EState *estate, int eflags)
+{
+	MergeAppend *merge = palloc(sizeof(MergeAppend));
+
+	memcpy(merge, plan, sizeof(MergeAppend));
+	merge->mergeplans = children;
+	return ExecInitNode((Plan *) merge, estate, eflags);
+}
+
+/* The partitions that are left where the plan begins, and where it is known, those that stay. */
+static void
+ListPartitions(PartitionsState *node, const MergeAppend *merge, List *children)
+{
+	Bitmapset  *left = NULL;
+	int			n = 0;
+
+	if (GgPrunes(merge))
+	{
+		node->pruning = GgBeginPruning(&node->css.ss.ps, merge, list_length(children), &left);
+		n = bms_num_members(left);
+	}
+	else
+	{
+		n = list_length(children);
+		left = bms_add_range(NULL, 0, n - 1);
+	}
+	/* of none there is nothing to find out */
+	if (n > 0 && (node->pruning == NULL || !node->pruning->do_exec_prune))
+		node->valid = bms_add_range(NULL, 0, n - 1);
+	node->partitions = palloc0(Max(n, 1) * sizeof(Partition));
+	for (int i = -1; (i = bms_next_member(left, i)) >= 0;)
+		node->partitions[node->npartitions++].plan = list_nth(children, i);
+}
+
+/* The query, which is that of all scans. */
+static ExprState *
+InitQuery(PartitionsState *node)
+{
+	for (int i = 0; i < node->npartitions; i++)
+	{
+		const IndexScan *scan = (const IndexScan *) node->partitions[i].plan;
+
+		if (MayStayClosed(&node->partitions[i]))
+			return ExecInitExpr(lsecond(linitial_node(OpExpr, scan->indexorderby)->args),
+								&node->css.ss.ps);
+	}
+	return NULL;
+}
+
+static void
+BeginPartitions(CustomScanState *css, EState *estate, int eflags)
+{
+	PartitionsState *node = (PartitionsState *) css;
+	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
+	const MergeAppend *merge = linitial_node(MergeAppend, plan->custom_private);
+	const bool	shown = (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0;
+
+	/* rows are in the slots of children, which are of any kind */
+	css->ss.ps.resultops = NULL;
+	css->ss.ps.resultopsset = true;
+	css->ss.ps.resultopsfixed = false;
+	if (estate->es_epq_active != NULL || !gg_enable_partition_search)
+	{
+		node->core = BeginCore(merge, plan->custom_plans, estate, eflags);
+		css->custom_ps = list_make1(node->core);
+		return;
+	}
+	node->eflags = eflags;
+	node->distance = merge->sortColIdx[0];
+	ListPartitions(node, merge, plan->custom_plans);
+	node->query = InitQuery(node);
+	node->heap = binaryheap_allocate(Max(node->npartitions, 1), Compare, node);
+	node->scans = palloc(Max(node->npartitions, 1) * sizeof(IndexScanDesc));
+	node->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph partitions",
+										  ALLOCSET_DEFAULT_SIZES);
+	for (int i = 0; i < node->npartitions; i++)
+		if (shown || !IsA(node->partitions[i].plan, IndexScan))
+			Open(node, &node->partitions[i]);
+}
+
+bool
+GgTellPartitions(PlanState *state, uint32 limit)
+{
+	PartitionsState *node = (PartitionsState *) state;
+
+	if (!IsA(state, CustomScanState) ||
+		strcmp(node->css.methods->CustomName, GG_PARTITIONS_NAME) != 0)
+		return false;
+	node->limit = limit;
+	return true;
+}
+
+/* Closed searches end; those that were answered count as queries of their indexes. */
+static void
+EndClosed(PartitionsState *node)
+{
+	for (int i = 0; i < node->npartitions; i++)
+	{
+		Partition  *partition = &node->partitions[i];
+
+		if (partition->closed != NULL && partition->closed->keys != NULL)
+			GgCountQuery(partition->closed->index, GG_REASON_NONE, 0);
+		partition->closed = NULL;
+		partition->searched = false;
+	}
+	MemoryContextReset(node->context);
+}
+
+static void
+EndPartitions(CustomScanState *css)
+{
+	PartitionsState *node = (PartitionsState *) css;
+	ListCell   *cell;
+
+	foreach(cell, css->custom_ps)
+		ExecEndNode(lfirst(cell));
+	if (node->core == NULL)
+		EndClosed(node);
+}
+
+static void
+ReScanPartitions(CustomScanState *css)
+{
+	PartitionsState *node = (PartitionsState *) css;
+	Bitmapset  *changed = css->ss.ps.chgParam;
+	ListCell   *cell;
+
+	foreach(cell, css->custom_ps)
+	{
+		PlanState  *child = lfirst(cell);
+
+		if (changed != NULL)
+			UpdateChangedParamSet(child, changed);
+		if (child->chgParam == NULL)
+			ExecReScan(child);
+	}
+	if (node->core != NULL)
+		return;
+	EndClosed(node);
+	if (node->pruning != NULL && bms_overlap(changed, node->pruning->execparamids))
+	{
+		bms_free(node->valid);
+		node->valid = NULL;
+	}
+	binaryheap_reset(node->heap);
+	node->begun = false;
+}
+
+static void
+ExplainPartitions(CustomScanState *css, List *ancestors, ExplainState *es)
+{
+	const PartitionsState *node = (const PartitionsState *) css;
+	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
+	const int	removed = list_length(plan->custom_plans) - node->npartitions;
+
+	if (node->core != NULL)
+		return;
+	if (removed > 0 || es->format != EXPLAIN_FORMAT_TEXT)
+		ExplainPropertyInteger("Subplans Removed", NULL, removed, es);
+	if (!es->analyze)
+		return;
+	ExplainPropertyUInteger("Partitions Searched", NULL, node->searched, es);
+	ExplainPropertyUInteger("Scans Begun", NULL, node->opened, es);
+}
+
+static const CustomExecMethods exec_methods = {
+	.CustomName = GG_PARTITIONS_NAME,
+	.BeginCustomScan = BeginPartitions,
+	.ExecCustomScan = ExecPartitions,
+	.EndCustomScan = EndPartitions,
+	.ReScanCustomScan = ReScanPartitions,
+	.ExplainCustomScan = ExplainPartitions
+};
+
+static Node *
+CreatePartitionsState(CustomScan *plan)
+{
+	PartitionsState *node = palloc0(sizeof(PartitionsState));
+
+	NodeSetTag(node, T_CustomScanState);
+	node->css.methods = &exec_methods;
+	return (Node *) node;
+}
+
+const CustomScanMethods gg_partitions = {
+	.CustomName = GG_PARTITIONS_NAME,
+	.CreateCustomScanState = CreatePartitionsState
+};

@@ -410,6 +410,34 @@ GgHasNewGeneration(Relation index, const GgMetaPageData *meta)
 	return changed;
 }
 
+Buffer
+GgMetaBuffer(Relation index)
+{
+	Buffer		buffer = ReadBuffer(index, GG_META_BLKNO);
+
+	ReleaseBuffer(buffer);
+	return buffer;
+}
+
+bool
+GgReadStateFrom(Buffer buffer, GgRelFileLocator locator, GgDirectoryState *state)
+{
+	Page		page;
+
+	if (!ReadRecentBuffer(locator, MAIN_FORKNUM, GG_META_BLKNO, buffer))
+		return false;
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	*state = (GgDirectoryState) {
+		.instance = GgPageGetMeta(page)->instance,
+		.generation = GgPageGetMeta(page)->generation,
+		.vacuum_epoch = GgPageGetMeta(page)->vacuum_epoch,
+		.delta_pages = GgPageGetMeta(page)->delta_pages
+	};
+	UnlockReleaseBuffer(buffer);
+	return true;
+}
+
 bool
 GgReadPageUnlessGone(Relation index, const GgMetaPageData *meta, const GgArray *array,
 					 uint64 number, int lockmode, BufferAccessStrategy strategy, Buffer *buffer)

@@ -43,6 +43,24 @@ extern void GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind,
 /* The vectors of a segment: its pieces, in the order of their nodes.  Allocates. */
 extern void GgFindVectors(const GgMetaPageData *meta, uint32 segment, GgVectors *vectors);
 
+/* What tells whether a directory that was read is still the one in use. */
+typedef struct GgDirectoryState
+{
+	uint64		instance;
+	uint64		generation;
+	uint64		vacuum_epoch;
+	uint32		delta_pages;
+} GgDirectoryState;
+
+/* The buffer that the metapage is in. */
+extern Buffer GgMetaBuffer(Relation index);
+
+/*
+ * Read it from there, of an index that is neither open nor locked.  False: another block is in the
+ * buffer by now.
+ */
+extern bool GgReadStateFrom(Buffer buffer, GgRelFileLocator locator, GgDirectoryState *state);
+
 /* Is another generation in use by now? */
 extern bool GgHasNewGeneration(Relation index, const GgMetaPageData *meta);
 

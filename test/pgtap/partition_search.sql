@@ -147,7 +147,7 @@ ANALYZE mixed;
 SET LOCAL enable_sort = on;
 SET LOCAL hnsw.ef_search = 200;
 SELECT matches(plan_of(format('SELECT id FROM mixed ORDER BY val <-> %L LIMIT 10', :q)),
-	'Merge Append.*Index Scan.*Sort', 'the plan of mixed partitions');
+	'GpugraphPartitions.*Index Scan.*Sort', 'the plan of mixed partitions');
 SELECT is_same(format('SELECT id FROM mixed ORDER BY val <-> %L LIMIT 10', :q),
 	'mixed partitions');
 ROLLBACK;

@@ -412,8 +412,8 @@ AddOthers(GgResidentRef *ref, const Copy *copies)
 }
 
 /* A query uses a copy.  Another index may have the entry by now, which does no harm. */
-static void
-NoteUse(int number, uint32 place)
+void
+GgNoteUse(int number, uint32 place)
 {
 	GgDevice   *device = gg_service->devices[number];
 	GgResident *resident = &device->residents[GgEntryOf(place)];
@@ -482,9 +482,9 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 		ref->answered = before.answered;
 		ref->delta_answered = before.delta_answered;
 		AddOthers(ref, copies);
-		NoteUse(ref->device, ref->entry);
+		GgNoteUse(ref->device, ref->entry);
 		for (uint32 i = 0; i < ref->nothers; i++)
-			NoteUse(ref->others[i].device, ref->others[i].entry);
+			GgNoteUse(ref->others[i].device, ref->others[i].entry);
 		return true;
 	}
 	if (best.found < FOUND_UNUSABLE && before.avoid == 0)
@@ -527,6 +527,12 @@ GgIsServed(Relation index, const GgMetaPageData *meta)
 }
 
 /* ---- queries ---------------------------------------------------------------------- */
+
+bool
+GgMayHaveCopies(void)
+{
+	return gg_service->ndevices > 1;
+}
 
 bool
 GgAskAnother(GgResidentRef *ref, GgReason reason)

@@ -82,7 +82,7 @@ FindCounters(uint64 key)
 }
 
 void
-GgCountQuery(Relation index, GgReason reason, uint64 rows)
+GgCountQuery(Oid index, GgReason reason, uint64 rows)
 {
 	static struct
 	{
@@ -96,9 +96,9 @@ GgCountQuery(Relation index, GgReason reason, uint64 rows)
 
 	if (gg_service == NULL)
 		return;
-	key = (uint64) MyDatabaseId << 32 | RelationGetRelid(index);
+	key = (uint64) MyDatabaseId << 32 | index;
 	resets = pg_atomic_read_u64(&gg_service->index_stats->resets);
-	place = RelationGetRelid(index) % lengthof(remembered);
+	place = index % lengthof(remembered);
 	if (remembered[place].counters == NULL || remembered[place].key != key ||
 		remembered[place].resets != resets)
 	{

@@ -110,7 +110,7 @@ extern void GgRequireDevice(Relation index, GgReason reason);
 extern void GgFallBack(Relation index, GgReason reason);
 
 /* Count one query (stat.c). */
-extern void GgCountQuery(Relation index, GgReason reason, uint64 rows);
+extern void GgCountQuery(Oid index, GgReason reason, uint64 rows);
 
 /* What everybody may know of one index of this database (stat.c). */
 typedef struct GgIndexStat
@@ -193,6 +193,12 @@ GgForgetAnswers(GgResidentRef *ref)
  */
 extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 							 GgReason *reason);
+
+/* May several devices have an index? */
+extern bool GgMayHaveCopies(void);
+
+/* A query uses a device's copy that an earlier query has looked up. */
+extern void GgNoteUse(int device, uint32 entry);
 
 /*
  * A device that ref names has not answered, for this reason.  True: the index is to be looked up
