@@ -1,4 +1,5 @@
-# Shell functions that ageing, batch, filters, large and month share; sourced after test/lib.sh.
+# Shell functions that ageing, batch, devices, filters, large and month share; sourced after
+# test/lib.sh.
 
 # read_set SET NQ: the numbers of a set, into n nq dim latent clusters metric seed, and its operator
 # class and operator. SET is a name, whose set has NQ queries, or all numbers as generate has them.
