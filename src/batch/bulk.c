@@ -208,7 +208,7 @@ FindResident(GgBulk *bulk)
 	if (bulk->nasked == 0 || (bulk->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA) ||
 		!ChooseRerank(bulk))
 		return false;
-	bulk->room = Min(bulk->memory, GgServiceBulkRoom(meta->dimensions,
+	bulk->room = Min(bulk->memory, GgServiceBulkRoom(&bulk->ref, meta->dimensions,
 													 bulk->ask.request.params.k, bulk->nasked));
 	return bulk->room > 0;
 }

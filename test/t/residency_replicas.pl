@@ -90,6 +90,25 @@ is(of_index($node, 'queries_cpu'), $cpu, 'the CPU answered none meanwhile');
 
 # ---- one device is lost, in every way; queries that it had are answered by another one
 is(finish_psql($hot), '', 'no query has failed');
+
+# ---- the queries of one call are shared out
+sub searched
+{
+	my ($from, $fault) = @_;
+	return sql("SET gpugraph.fault = $fault; SELECT md5(string_agg(s::text, ',')) FROM (
+		SELECT q, tid, distance FROM $from ORDER BY q, distance, tid) s");
+}
+my $by_one = searched('(SELECT id AS q, val FROM items WHERE id <= 300) i,
+	LATERAL gpugraph_search(\'items_idx\', ARRAY[i.val], 10) f(n, tid, distance)', 'none');
+my $all = "gpugraph_search('items_idx', (SELECT array_agg(val ORDER BY id) FROM items
+	WHERE id <= 300), 10) f(q, tid, distance)";
+sql('SELECT gpugraph_stat_reset()');
+is(searched($all, 'none'), $by_one, 'many queries of one call: the answers are right');
+is(sql('SELECT count(*) FROM gpugraph_stat_device WHERE queries > 0'), 4,
+	'each device has a share');
+is(searched($all, 'launch'), $by_one, 'where one fails, too');
+$cpu = of_index($node, 'queries_cpu');
+
 for my $fault (qw(launch device exit hang ring_full))
 {
 	my ($gpu) = answered_by($node);

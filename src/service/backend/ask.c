@@ -18,6 +18,18 @@
 #define CHUNK_MOST_US		50000
 #define CHUNK_SLEEP_US		20
 
+/* Of many queries each device is asked so many, or more, where several have the index. */
+#define LEAST_SHARE			64
+
+/* What one device is asked. */
+typedef struct Share
+{
+	GgResidentPart part;
+	bool		delta;
+	uint32		first;			/* query */
+	uint32		count;
+} Share;
+
 /*
  * Have the slot name a chunk of its own; false when there is none to be had.  Interruptible, unless
  * another slot of the query has a chunk already.
@@ -55,12 +67,13 @@ GgServiceDeepRoom(uint32 nlists)
 }
 
 uint32
-GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists)
+GgServiceBulkRoom(const GgResidentRef *ref, uint32 dim, uint32 k, uint32 nlists)
 {
 	Size		bytes = dim * sizeof(float) + (Size) nlists * k * sizeof(uint64);
-
 	/* queries are rounded up */
-	return Min((GG_CHUNK_BODY - 63) / bytes, GG_SERVE_MAX_BULK);
+	uint32		room = Min((GG_CHUNK_BODY - 63) / bytes, GG_SERVE_MAX_BULK);
+
+	return room >= LEAST_SHARE ? room * (1 + ref->ntwins) : room;
 }
 
 uint32
@@ -83,18 +96,18 @@ StaticAssertDecl(GG_SERVE_MAX_LISTS * GG_MAX_ITOPK * sizeof(uint64) < GG_CHUNK_B
 /* ---- one request -------------------------------------------------------------------- */
 
 /*
- * Put queries and filter where the request that is in the slot says.  Only the parts of the filter
- * that are in use are copied: most filters are small.
+ * Put queries, from the first one on, and filter where the request that is in the slot says.  Only
+ * the parts of the filter that are in use are copied: most filters are small.
  */
 static void
-PutRequest(const GgSlot *slot, const GgAsk *ask)
+PutRequest(const GgSlot *slot, const GgAsk *ask, uint32 first)
 {
 	const gg_request *request = &slot->request;
 	const gg_filter *filter = ask->filter;
 	char	   *region = gg_service->region;
 	gg_filter  *copy;
 
-	memcpy(region + request->queries, ask->queries,
+	memcpy(region + request->queries, ask->queries + (Size) first * request->dim,
 		   (Size) request->count * request->dim * sizeof(float));
 	if (filter == NULL)
 		return;
@@ -108,13 +121,17 @@ PutRequest(const GgSlot *slot, const GgAsk *ask)
 		memcpy(region + request->tids, filter->tids, copy->ntids * sizeof(uint64));
 }
 
-/* Which device is asked for what: returns for how many. */
+/* Which device is asked for which lists: returns how many are. */
 static int
-SplitRequest(const GgResidentRef *ref, const gg_request *request, GgResidentPart *parts)
+ShareLists(const GgResidentRef *ref, const gg_request *request, Share *shares)
 {
 	uint32		wanted = request->lists & ~ref->answered;
-	GgResidentPart first = {
-		.device = ref->device, .entry = ref->entry, .serial = ref->serial, .lists = wanted
+	Share		first = {
+		.part = {
+			.device = ref->device, .entry = ref->entry, .serial = ref->serial, .lists = wanted
+		},
+		.delta = request->delta && !ref->delta_answered,
+		.count = request->count
 	};
 	int			n = 1;
 
@@ -124,29 +141,55 @@ SplitRequest(const GgResidentRef *ref, const gg_request *request, GgResidentPart
 
 		if (lists == 0)
 			continue;
-		parts[n] = ref->others[i];
-		parts[n++].lists = lists;
-		first.lists &= ~lists;
+		shares[n] = (Share) {.part = ref->others[i], .count = request->count};
+		shares[n++].part.lists = lists;
+		first.part.lists &= ~lists;
 	}
-	parts[0] = first;
-	if (first.lists != 0 || (request->delta && !ref->delta_answered))
+	shares[0] = first;
+	if (first.part.lists != 0 || first.delta)
 		return n;
 	/* the first device has none of the lists */
-	memmove(parts, parts + 1, (n - 1) * sizeof(*parts));
+	memmove(shares, shares + 1, (n - 1) * sizeof(*shares));
 	return n - 1;
+}
+
+/* Have devices that have the same share a request's queries: each is asked for all lists. */
+static int
+ShareQueries(const GgResidentRef *ref, Share *shares)
+{
+	Share		whole = shares[0];
+	int			n = (int) Min(1 + ref->ntwins, whole.count / LEAST_SHARE);
+	uint32		count;
+
+	if (n <= 1)
+		return 1;
+	count = (whole.count + n - 1) / n;
+	for (int i = 0; i < n; i++)
+	{
+		shares[i] = whole;
+		if (i > 0)
+			shares[i].part = ref->twins[i - 1];
+		shares[i].part.lists = whole.part.lists;
+		shares[i].first = i * count;
+		shares[i].count = Min(count, whole.count - shares[i].first);
+	}
+	return n;
 }
 
 /* Fill this process's slot with a device; false: *reason says why not, and no chunk is taken. */
 static bool
-Prepare(const GgResidentRef *ref, const GgAsk *ask, const gg_request *request,
-		const GgResidentPart *part, bool first, GgAsked *asked, GgReason *reason)
+Prepare(const GgAsk *ask, const gg_request *request, const Share *share, bool first,
+		GgAsked *asked, GgReason *reason)
 {
 	gg_request	mine = *request;
 
-	mine.lists = part->lists;
-	mine.measured &= part->lists;
-	mine.delta = request->delta && !ref->delta_answered && part->device == ref->device;
-	if (!GgAskBegin(asked, part, &mine, reason))
+	mine.lists = share->part.lists;
+	mine.measured &= share->part.lists;
+	mine.delta = share->delta;
+	mine.count = share->count;
+	*reason = GG_REASON_TOO_LARGE;
+	if (gg_check_request(__func__, &mine).code != GG_OK ||
+		!GgAskBegin(asked, &share->part, &mine, reason))
 		return false;
 	if (!GgFitsSlot(&mine) && !TakeChunk(asked->slot, first))
 	{
@@ -159,14 +202,14 @@ Prepare(const GgResidentRef *ref, const GgAsk *ask, const gg_request *request,
 		*reason = GG_REASON_TOO_LARGE;
 		return false;
 	}
-	PutRequest(asked->slot, ask);
+	PutRequest(asked->slot, ask, share->first);
 	return true;
 }
 
 /* Copy a device's answer to where the lists of the whole request lie, and give back its chunk. */
 static void
-TakeLists(GgResidentRef *ref, const GgAsked *asked, const gg_request *whole, uint64 *keys,
-		  uint64 *matches)
+TakeLists(GgResidentRef *ref, const GgAsked *asked, const Share *share, const gg_request *whole,
+		  uint64 *keys, uint64 *matches)
 {
 	/* nobody writes into a slot, or its chunk, before this process posts its next request */
 	gg_request	request = asked->slot->request;
@@ -179,12 +222,16 @@ TakeLists(GgResidentRef *ref, const GgAsked *asked, const gg_request *whole, uin
 
 		if (!gg_request_asks(&request, list))
 			continue;
-		memcpy(keys + to * length, gg_service->region + request.keys +
-			   from * length * sizeof(uint64), length * sizeof(uint64));
+		memcpy(keys + ((Size) to * whole->count + share->first) * request.params.k,
+			   gg_service->region + request.keys + from * length * sizeof(uint64),
+			   length * sizeof(uint64));
 		if (request.filter != 0)
 			matches[to] = ((uint64 *) (gg_service->region + request.matches))[from];
 	}
 	GgSlotGiveChunkBack(asked->slot);
+	/* what other devices have of the other queries may be missing */
+	if (request.count < whole->count)
+		return;
 	ref->answered |= request.lists;
 	ref->delta_answered |= request.delta;
 }
@@ -193,10 +240,10 @@ static bool
 AskOnce(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches, GgReason *reason)
 {
 	gg_request	request = ask->request;
-	GgResidentPart parts[GG_MAX_DEVICES];
+	Share		shares[GG_MAX_DEVICES];
 	GgAsked		asked[GG_MAX_DEVICES];
 	bool		answered;
-	int			nparts;
+	int			n;
 	int			failed;
 
 	/* where these lie comes later */
@@ -205,29 +252,30 @@ AskOnce(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches, GgR
 	request.matches = gg_request_wants_deep(&request);
 	*reason = GG_REASON_TOO_LARGE;
 	ref->failed = ref->device;
-	if (gg_check_request(__func__, &request).code != GG_OK ||
-		(ask->filter != NULL && (ask->filter->nconditions > GG_MAX_CONDITIONS ||
-								 ask->filter->nvalues > GG_MAX_FILTER_VALUES)))
+	if (ask->filter != NULL && (ask->filter->nconditions > GG_MAX_CONDITIONS ||
+								ask->filter->nvalues > GG_MAX_FILTER_VALUES))
 		return false;
-	nparts = SplitRequest(ref, &request, parts);
+	n = ShareLists(ref, &request, shares);
+	if (n == 1 && ref->ntwins > 0)
+		n = ShareQueries(ref, shares);
 	/* a fault is for one device, of several one or another: the others are to answer */
-	for (int i = 0; i < nparts; i++)
-		asked[i].fault = ref->avoid == 0 && i == MyProcPid % nparts ? (GgFault) gg_fault :
+	for (int i = 0; i < n; i++)
+		asked[i].fault = ref->avoid == 0 && i == MyProcPid % n ? (GgFault) gg_fault :
 			GG_FAULT_NONE;
-	for (int i = 0; i < nparts; i++)
-		if (!Prepare(ref, ask, &request, &parts[i], i == 0, &asked[i], reason))
+	for (int i = 0; i < n; i++)
+		if (!Prepare(ask, &request, &shares[i], i == 0, &asked[i], reason))
 		{
-			ref->failed = parts[i].device;
+			ref->failed = shares[i].part.device;
 			while (--i >= 0)
 				GgSlotGiveChunkBack(asked[i].slot);
 			return false;
 		}
-	answered = GgAskAndWait(asked, nparts, &ask->meanwhile, reason, &failed);
+	answered = GgAskAndWait(asked, n, &ask->meanwhile, reason, &failed);
 	if (!answered)
-		ref->failed = parts[failed].device;
-	for (int i = 0; i < nparts; i++)
+		ref->failed = shares[failed].part.device;
+	for (int i = 0; i < n; i++)
 		if (asked[i].answered)
-			TakeLists(ref, &asked[i], &request, keys, matches);
+			TakeLists(ref, &asked[i], &shares[i], &request, keys, matches);
 	return answered;
 }
 
@@ -331,7 +379,7 @@ PrepareGroup(const GgGroup *group, bool first, GgAsked *asked)
 		return false;
 	}
 	memcpy(GgSlotTargets(slot), group->targets, group->ntargets * sizeof(GgGroupTarget));
-	PutRequest(slot, &ask);
+	PutRequest(slot, &ask, 0);
 	return true;
 }
 

@@ -411,6 +411,23 @@ AddOthers(GgResidentRef *ref, const Copy *copies)
 	}
 }
 
+/* Where the first device has all: others that have the same may share queries with it. */
+static void
+AddTwins(GgResidentRef *ref, const Copy *copies)
+{
+	for (int i = 0; i < gg_service->ndevices && ref->missing == 0 && ref->nothers == 0; i++)
+	{
+		const GgResidentRef *twin = &copies[i].ref;
+
+		if (i != ref->device && copies[i].found == FOUND_USABLE && twin->missing == 0 &&
+			twin->coded == ref->coded && twin->rowless == ref->rowless &&
+			twin->halved == ref->halved && twin->delta_pages == ref->delta_pages)
+			ref->twins[ref->ntwins++] = (GgResidentPart) {
+				.device = i, .entry = twin->entry, .serial = twin->serial
+			};
+	}
+}
+
 /* A query uses a copy.  Another index may have the entry by now, which does no harm. */
 void
 GgNoteUse(int number, uint32 place)
@@ -482,6 +499,7 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 		ref->answered = before.answered;
 		ref->delta_answered = before.delta_answered;
 		AddOthers(ref, copies);
+		AddTwins(ref, copies);
 		GgNoteUse(ref->device, ref->entry);
 		for (uint32 i = 0; i < ref->nothers; i++)
 			GgNoteUse(ref->others[i].device, ref->others[i].entry);

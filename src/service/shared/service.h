@@ -161,6 +161,8 @@ typedef struct GgResidentRef
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
 	uint32		nothers;		/* other devices, which have segments that the first one lacks */
 	GgResidentPart others[GG_MAX_DEVICES - 1];
+	uint32		ntwins;			/* where there are none of these: devices with all of the first's */
+	GgResidentPart twins[GG_MAX_DEVICES - 1];	/* ... in the same form, to share queries with */
 	int			failed;			/* the device that did not answer the last request */
 	uint32		missing;		/* bitmap of those that no device has: not to be asked for */
 	uint32		coded;			/* bitmap of those that walks measure by codes */
@@ -280,7 +282,7 @@ extern uint32 GgServiceGroupRoom(uint32 k);
  */
 extern uint32 GgServiceWalkRoom(uint32 nlists);
 extern uint32 GgServiceDeepRoom(uint32 nlists);
-extern uint32 GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists);
+extern uint32 GgServiceBulkRoom(const GgResidentRef *ref, uint32 dim, uint32 k, uint32 nlists);
 
 /*
  * For background workers, within a transaction.  Does another session have, or want, the database

@@ -247,7 +247,8 @@ typedef struct GgResident
 	int32		devices;		/* the index's option, as last seen */
 	bool		offers;			/* another device is to have this graph in its place: */
 	uint32		offered;
-	int32		taker;			/* that device's place in gg_service->devices */
+	int32		taker;			/* that device's place in gg_service->devices, and ... */
+	uint64		taker_epoch;	/* ... of its worker */
 	uint64		offered_us;
 	uint64		replicate_us;	/* when the next replica may be asked for */
 	int32		fault;			/* GgFault, of the request */

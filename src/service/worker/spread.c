@@ -10,7 +10,7 @@
  */
 #include "service/worker/worker.h"
 
-/* An offer that nobody takes ends after this time. */
+/* An offer that a device does not take ends after this time. */
 #define OFFER_US			UINT64CONST(60000000)
 
 /* What other devices hold of an index. */
@@ -89,7 +89,16 @@ GiveUp(GgWorker *worker, uint32 entry, uint32 drop)
 	return resident->part;
 }
 
-/* An offer is over when another device has the segment, or when none has come for it. */
+/* Has the device that a segment was offered to, or its worker, gone? */
+static bool
+TakerIsGone(const GgResident *resident)
+{
+	GgDevice   *taker = gg_service->devices[resident->taker];
+
+	return !GgDeviceIsUp(taker) || pg_atomic_read_u64(&taker->epoch) != resident->taker_epoch;
+}
+
+/* An offer is over when another device has the segment, or when none will come for it. */
 static void
 SettleOffer(GgWorker *worker, uint32 entry)
 {
@@ -101,7 +110,7 @@ SettleOffer(GgWorker *worker, uint32 entry)
 	for (uint32 i = 0; i < resident->nsegments; i++)
 		if (resident->graphs[i] == resident->offered && (resident->missing >> i & 1) == 0)
 			drop = (uint32) 1 << i;
-	if (drop == 0 || (held != 0 && GiveUp(worker, entry, drop)) ||
+	if (drop == 0 || (held != 0 && GiveUp(worker, entry, drop)) || TakerIsGone(resident) ||
 		GgNowMicros() >= resident->offered_us + OFFER_US)
 		resident->offers = false;
 }
@@ -199,6 +208,7 @@ Offer(GgWorker *worker, uint32 entry)
 	resident->offers = true;
 	resident->offered = resident->graphs[segment];
 	resident->taker = taker;
+	resident->taker_epoch = pg_atomic_read_u64(&gg_service->devices[taker]->epoch);
 	resident->offered_us = now_us;
 	resident->replicate_us = now_us + GG_PART_PAUSE_US;
 	LWLockRelease(worker->device->lock);
