@@ -173,7 +173,8 @@ ChooseDue(GgBulk *bulk)
 
 	if (bulk->lists.meta->coded != GG_CODES_NONE)
 	{
-		due = GgRowsToRead(bulk->lists.meta, gg_iterative_scan, bulk->k, bulk->k - 1);
+		due = GgRowsToRead(bulk->lists.meta,
+						   GgRowsWanted(gg_iterative_scan, bulk->k, bulk->k - 1));
 		itopk = Max(ListLength(due), KeysFor(due));
 	}
 	if (bulk->keys != NULL)

@@ -509,7 +509,7 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	uint32		itopk = gg_itopk_size;
 	/* rows that are read from the table are more than LIMIT */
 	uint32		limit = so->by_table && so->expected == 0 ?
-		GgRowsToRead(so->meta, so->mode, so->limit, 0) : so->limit;
+		GgRowsToRead(so->meta, GgRowsWanted(so->mode, so->limit, 0)) : so->limit;
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 

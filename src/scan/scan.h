@@ -456,18 +456,28 @@ GgUseCodes(GgScanOpaque *so, GgStream *stream)
 }
 
 /*
- * Where the index has codes alone: how many rows of the table are to be measured before the one
- * after `returned` ones is handed out.  As many more than the scan is expected to take as after any
- * walk by codes.  limit: as in GgScanOpaque.
+ * How many rows is a scan of an index that has codes alone expected to take, when it has taken so
+ * many?  limit: as in GgScanOpaque.
+ */
+static inline uint64
+GgRowsWanted(GgIterativeScan mode, uint32 limit, uint64 taken)
+{
+	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(gg_itopk_size, 0, taken) :
+		GgRowsToTake((gg_itopk_size + 1) / 2, limit, taken);
+}
+
+/*
+ * How many rows of the table are to be measured before the wanted ones are handed out?  As many
+ * more as after any walk by codes.
  */
 static inline uint32
-GgRowsToRead(const GgMetaPageData *meta, GgIterativeScan mode, uint32 limit, uint64 returned)
+GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
 {
-	gg_search_params params = {.itopk_size = PG_UINT32_MAX, .rerank = gg_rerank_setting};
-	uint64		k = mode == GG_ITERATIVE_OFF ? GgRowsToTake(gg_itopk_size, 0, returned) :
-		GgRowsToTake((gg_itopk_size + 1) / 2, limit, returned);
+	gg_search_params params = {
+		.itopk_size = PG_UINT32_MAX, .rerank = gg_rerank_setting,
+		.k = (uint32) Min(wanted, GG_MAX_ROWS)
+	};
 
-	params.k = (uint32) Min(k, GG_MAX_ROWS);
 	return gg_rerank_size(&params, (gg_codes) meta->coded, meta->dimensions);
 }
 

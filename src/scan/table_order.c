@@ -8,6 +8,10 @@
  * (GgRowsToRead()), and handed out in the order of their distances.  Rows that the snapshot does
  * not see do not count.  When the scan takes more, twice as many are read, and so on.
  *
+ * Reading ends before that once the next estimate is so much farther than the last row that the
+ * scan is expected to take that errors of estimates hardly close the gap (ERROR_MARGIN).  Most
+ * queries pay for half of the rows so.  gpugraph.rerank_size, where it is set, is kept to.
+ *
  * Streams hand out rows as under relaxed_order, unless iterative_scan is off.  A row that turns out
  * nearer than one that was returned before comes at once under relaxed_order, and last under
  * strict_order.  With iterative_scan off a scan has gpugraph.itopk_size rows, which are all read
@@ -28,6 +32,23 @@
 
 /* Rows whose pages are asked for together. */
 #define BATCH_ROWS			64
+
+/* Rows that are read between two looks whether that is enough: so many at least. */
+#define STEP_ROWS			4
+
+/*
+ * The gap that ends reading, in largest errors so far.  LIMIT 10, int4: 16.2 rows are read instead
+ * of 31 on 60,000 x 768, 29.1 instead of 47 on 100,000 x 96, and recall@10 stays the same.  With 1
+ * 14.7 and 22.1 rows, but 0.9985 instead of 0.9995 at 96 dimensions.
+ */
+#define ERROR_MARGIN		1.5f
+
+/* A row that is to be read. */
+typedef struct Candidate
+{
+	float		estimate;
+	ItemPointerData tid;
+} Candidate;
 
 typedef struct OrderedRow
 {
@@ -55,6 +76,10 @@ typedef struct GgTableOrder
 	void	   *row;			/* a value as a row */
 	RowArray	read;			/* ascending from next on */
 	RowArray	late;
+	Candidate	batch[BATCH_ROWS];
+	uint32		nbatch;
+	uint32		next;			/* of the batch; those before it were read */
+	float		largest_error;	/* of the estimates of rows that were read */
 	bool		ended;			/* the streams have no more rows */
 	bool		late_sorted;
 	uint64		taken;			/* rows that were read */
@@ -181,39 +206,56 @@ ReadRow(IndexScanDesc scan, ItemPointer tid, float *distance)
 	return seen;
 }
 
-/* Read the next rows of the streams, a few of those that are wanted. */
+/* The next rows of the streams, a few of those that are wanted. */
 static void
-ReadBatch(IndexScanDesc scan,
+FillBatch(IndexScanDesc scan,
 		  bool (*next) (GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid), uint64 wanted)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	GgTableOrder *order = so->table_order;
-	ItemPointerData tids[BATCH_ROWS];
-	uint32		count = 0;
-	GgCaller	caller;
 
-	while (count < Min(wanted, BATCH_ROWS) && !order->ended)
+	order->nbatch = order->next = 0;
+	while (order->nbatch < Min(wanted, BATCH_ROWS) && !order->ended)
 	{
-		if (next(so, scan, &tids[count]))
-			count++;
+		Candidate  *candidate = &order->batch[order->nbatch];
+
+		if (next(so, scan, &candidate->tid))
+		{
+			candidate->estimate = so->distance;
+			order->nbatch++;
+		}
 		else
 			order->ended = true;
 	}
 #ifdef USE_PREFETCH
-	for (uint32 i = 1; i < count; i++)
+	for (uint32 i = 1; i < order->nbatch; i++)
 		(void) PrefetchBuffer(scan->heapRelation, MAIN_FORKNUM,
-							  ItemPointerGetBlockNumber(&tids[i]));
+							  ItemPointerGetBlockNumber(&order->batch[i].tid));
 #endif
+}
+
+/* Read rows of the batch, until so many were read. */
+static void
+ReadBatch(IndexScanDesc scan, uint64 due)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	GgTableOrder *order = so->table_order;
+	GgCaller	caller;
+
 	/* what an expression calls is the owner's */
 	if (order->expression != NULL)
 		GgActAsOwner(scan->heapRelation, &caller);
-	for (uint32 i = 0; i < count; i++)
+	while (order->next < order->nbatch && order->taken < due)
 	{
-		OrderedRow	row = {.number = (uint32) order->taken, .tid = tids[i]};
+		const Candidate *candidate = &order->batch[order->next++];
+		OrderedRow	row = {.number = (uint32) order->taken, .tid = candidate->tid};
+		float		error;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!ReadRow(scan, &tids[i], &row.distance))
+		if (!ReadRow(scan, &row.tid, &row.distance))
 			continue;
+		error = fabsf(row.distance - candidate->estimate);
+		order->largest_error = Max(order->largest_error, error);
 		order->taken++;
 		so->reranked++;
 		AddRow(so, &order->read, &row);
@@ -222,29 +264,58 @@ ReadBatch(IndexScanDesc scan,
 		GgActAsCaller(&caller);
 }
 
-/* How many rows are to be read before the next one is returned?  Late rows wait for all others. */
+/* Rows that are not to be read any more, or wait for all others. */
 static uint64
-Due(const GgScanOpaque *so, const GgTableOrder *order)
+Gone(const GgTableOrder *order)
 {
-	const uint64 gone = order->returned + order->late.count - order->late.next;
-
-	return so->all_exact ? PG_UINT64_MAX :
-		GgRowsToRead(so->meta, so->mode, so->limit, gone);
+	return order->returned + order->late.count - order->late.next;
 }
 
+/*
+ * Are the nearest `wanted` rows, with those that are gone, among the ones that were read?  These
+ * are sorted.
+ */
+static bool
+IsSettled(const GgTableOrder *order, uint64 wanted)
+{
+	const RowArray *read = &order->read;
+	const uint64 last = read->next + wanted - Gone(order) - 1;
+
+	return order->next < order->nbatch && last < read->count &&
+		order->batch[order->next].estimate - read->rows[last].distance >
+		ERROR_MARGIN * order->largest_error;
+}
+
+/* Read what is due before the next row is returned. */
 static void
 ReadDue(IndexScanDesc scan,
 		bool (*next) (GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid))
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	GgTableOrder *order = so->table_order;
-	const uint64 due = Due(so, order);
+	const uint64 gone = Gone(order);
+	const uint64 wanted = GgRowsWanted(so->mode, so->limit, gone);
+	const uint64 due = so->all_exact ? PG_UINT64_MAX : GgRowsToRead(so->meta, wanted);
+	const bool	all = so->all_exact || so->mode == GG_ITERATIVE_OFF || gg_rerank_setting > 0;
+
 	const uint64 before = order->taken;
 
-	while (order->taken < due && !order->ended)
-		ReadBatch(scan, next, due - order->taken);
+	while (order->taken < due)
+	{
+		if (order->next == order->nbatch)
+			FillBatch(scan, next, due - order->taken);
+		if (order->nbatch == 0 || (!all && IsSettled(order, wanted)))
+			break;
+		if (all)
+			ReadBatch(scan, due);
+		else
+		{
+			ReadBatch(scan, Min(due, Max(order->taken, wanted) + Max(wanted / 8, STEP_ROWS)));
+			SortRows(&order->read);
+		}
+	}
 	table_index_fetch_reset(order->fetch);
-	if (order->taken > before)
+	if (all && order->taken > before)
 		SortRows(&order->read);
 }
 

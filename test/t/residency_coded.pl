@@ -72,7 +72,8 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(form(), 'ready 1 1', 'loaded from its pages');
 is(rows_by($node, 'cuda'), $built, 'codes of pages are those that the device made');
 is(rows_by($node, 'cpu'), $built, 'and the CPU finds the same rows');
-is($node->safe_psql('postgres', "$fast; SELECT id FROM items $query LIMIT 10 \\g /dev/null\n" .
+is($node->safe_psql('postgres', "$fast;
+	SET gpugraph.rerank_size = 47; SELECT id FROM items $query LIMIT 10 \\g /dev/null\n" .
 	'SELECT engine, widenings, reranked FROM gpugraph_last_scan()'), 'gpu|0|47',
 	'one list has what the table is read for');
 is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_search('items_idx',
