@@ -3,10 +3,11 @@
  *		An index that is to be spread over several devices (its option devices); in the worker of
  *		each device that has segments of it.
  *
- * A worker offers one of its segments to a device that has fewer bytes of the index, if it has no
- * more than this one afterwards.  The other device loads the segment, as a new part or as it grows,
- * and then this one gives it up.  So segments move only where that makes shares more even, and
- * some device has them all the time.
+ * A worker offers one of its segments to a device that has fewer bytes of the index, if that has
+ * afterwards no more than this one, but for half a segment (segments of as many rows differ by
+ * their pivots).  The other device loads the segment, as a new part or as it grows, and then this
+ * one gives it up.  So segments move only where that makes shares more even, and some device has
+ * them all the time.
  */
 #include "service/worker/worker.h"
 
@@ -69,7 +70,7 @@ ChooseOffer(const GgResident *resident, const GgResidentVersion *version, uint64
 	{
 		uint64		bytes = version->list_bytes[i];
 
-		if (version->lists[i] != NULL && bytes > 0 && others + 2 * bytes <= version->bytes &&
+		if (version->lists[i] != NULL && bytes > 0 && others + bytes + bytes / 2 <= version->bytes &&
 			(best < 0 || bytes > version->list_bytes[best]))
 			best = (int) i;
 	}
