@@ -14,7 +14,8 @@ use Residency;
 my $played = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
 $ENV{GPUGRAPH_SAME_GPU} = 1 unless $played;
 my $node = service_node('overlap',
-	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
+	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n" .
+		"gpugraph.devices = '0'\n");
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops';
 
 $node->safe_psql('postgres',
