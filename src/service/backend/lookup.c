@@ -477,8 +477,13 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 	Copy		best = {.obstacle.reason = GG_REASON_FAILED};
 	Copy		copies[GG_MAX_DEVICES];
 
-	for (int i = 0; i < gg_service->ndevices; i++)
+	for (int n = 0; n < gg_service->ndevices; n++)
 	{
+		/*
+		 * Of copies that are alike, backends take different ones.  Those that a batch has answered
+		 * come together, and see the same.
+		 */
+		int			i = (MyProcPid + n) % gg_service->ndevices;
 		GgDevice   *device = gg_service->devices[i];
 		Copy	   *copy = &copies[i];
 
