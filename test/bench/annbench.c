@@ -17,9 +17,8 @@
  *						per page, in the order of ids
  *		-o tsv			one tab-separated line in the order of FIELDS, instead of a readable one
  *		-p FILE			write a line for each second of the timed run: when it began (seconds since
- *						1970), queries that ended in it, and their p50, p95, p99 and largest latency
- *						in microseconds.  A second in which none ended has that of the next one
- *						that did
+ *						1970), queries that ended in it, and their p50, p95 and p99 in microseconds.
+ *						A second in which none ended has the latency of the next one that did
  *
  * SIGTERM ends the timed run early, and what is reported is reported then.
  *
@@ -360,9 +359,8 @@ write_seconds(const client *cs, long total, double elapsed)
 		for (long j = 0; j < count; j++)
 			latency[j] = all[from + j].latency;
 		qsort(latency, count, sizeof(float), compare_floats);
-		fprintf(f, "%.3f\t%ld\t%.0f\t%.0f\t%.0f\t%.0f\n", start_epoch + (double) s, to - from,
-				latency[count / 2], latency[count * 95 / 100], latency[count * 99 / 100],
-				latency[count - 1]);
+		fprintf(f, "%.3f\t%ld\t%.0f\t%.0f\t%.0f\n", start_epoch + (double) s, to - from,
+				latency[count / 2], latency[count * 95 / 100], latency[count * 99 / 100]);
 		from = to;
 	}
 	if (fclose(f) != 0)

@@ -1,5 +1,5 @@
-# Shell functions that ageing, batch, devices, filters, large and month share; sourced after
-# test/lib.sh.
+# Shell functions that ageing, batch, codes, devices, filters, large, learn and month share; sourced
+# after test/lib.sh.
 
 # read_set SET NQ: the numbers of a set, into n nq dim latent clusters metric seed, and its operator
 # class and operator. SET is a name, whose set has NQ queries, or all numbers as generate has them.
@@ -162,4 +162,18 @@ ask()
 		-c "$2" -t "$3" -o tsv -l "$1")
 	# shellcheck disable=SC2034
 	IFS=$'\t' read -r _ _ _ recall qps p50 _ <<<"$line"
+}
+
+# subset DIR: query files of the queries whose numbers come in, in that order
+subset()
+{
+	local numbers q bytes file
+	mkdir -p "$1"
+	numbers=$(cat)
+	for file in query.f32 gt.i32 gd.f64; do
+		bytes=$(($(stat -c %s "$data/$file") / nq))
+		for q in $numbers; do
+			tail -c "+$((q * bytes + 1))" "$data/$file" | head -c "$bytes"
+		done >"$1/$file"
+	done
 }

@@ -219,12 +219,13 @@ sub log_lines
 	return scalar @lines;
 }
 
-# A node of four devices that the CPU engine plays, with the tables of make_segments().
+# A node of four devices, which fewer GPUs play where GPUs are devices, with the tables of
+# make_segments().
 sub four_device_node
 {
 	my ($name, $conf) = @_;
+	local $ENV{GPUGRAPH_SAME_GPU} = 1;
 	my $node = service_node($name, conf => <<CONF);
-gpugraph.service_engine = cpu
 gpugraph.devices = '0,1,2,3'
 gpugraph.itopk_size = 64
 max_parallel_workers_per_gather = 0
