@@ -20,9 +20,9 @@
  * Segments that have no room on the device are missing from a resident.  The scan searches them
  * itself.
  *
- * Several devices may have copies.  A query goes to the one that the fewest wait for, of those that
- * have most of the index.  Copies that are not ready, and that have failed the query, are passed
- * over.
+ * Several devices may have copies.  A query goes to the one that the fewest wait for, by its speed,
+ * of those that have most of the index.  Copies that are not ready, and that have failed the query,
+ * are passed over.
  *
  * A resident is to be refreshed when it is of an older generation; when VACUUM has cleared rows of
  * the delta, which would take the place of others in the answer; and when the delta has grown by so
@@ -384,7 +384,9 @@ IsBetter(const Copy *copy, const Copy *best, GgAsker asker)
 		return best->part;
 	if (lacks != 0 || rowless != 0)
 		return lacks != 0 ? lacks < 0 : rowless < 0;
-	return copy->waiting < best->waiting;
+	/* each takes as long as its device's speed says */
+	return (copy->waiting + 1) * (uint64) gg_service->devices[best->ref.device]->speed <
+		(best->waiting + 1) * (uint64) gg_service->devices[copy->ref.device]->speed;
 }
 
 /* Have other devices asked for what the first one lacks, where they have it. */
