@@ -485,7 +485,7 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 		 * Of copies that are alike, backends take different ones.  Those that a batch has answered
 		 * come together, and see the same.
 		 */
-		int			i = (MyProcPid + n) % gg_service->ndevices;
+		int			i = (int) ((GgMyProcNumber() + n) % gg_service->ndevices);
 		GgDevice   *device = gg_service->devices[i];
 		Copy	   *copy = &copies[i];
 
