@@ -604,6 +604,7 @@ typedef struct gg_device_info
 	unsigned char uuid[16];		/* the same whatever number it has; of the CPU engine the number */
 	uint64_t	total_bytes;
 	uint64_t	free_bytes;		/* at the moment, beside what other processes hold */
+	uint32_t	speed;			/* beside other devices: its memory's GB/s; at least 1 */
 } gg_device_info;
 
 /* What a process wants of an engine. */

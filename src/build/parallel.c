@@ -27,8 +27,12 @@
 /* Duplicates that a process claims at a time, where there is room for many. */
 #define MOST_DUPLICATES		1024
 
-/* Chunks of rows, or of duplicates, that each process finds in the smallest area. */
-#define LEAST_CHUNKS		8
+/*
+ * Chunks of rows, or of duplicates, that each process finds in the smallest area.  In the last one
+ * all may leave a chunk empty: that is to be less than SPREAD_SLACK (build.c), or there would be
+ * one segment more than devices.
+ */
+#define LEAST_CHUNKS		100
 
 PGDLLEXPORT void gg_parallel_build_main(dsm_segment *segment, shm_toc *toc);
 

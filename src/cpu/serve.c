@@ -504,29 +504,29 @@ gg_cpu_device_count(int *count)
 	return gg_ok();
 }
 
-/*
- * GPUGRAPH_UUIDS in the environment, for tests: device 0, 1, ... are those that had these numbers.
- */
+/* What a variable of the environment says of the device, for tests: numbers of device 0, 1, ... */
 static long
-number_before(int device)
+played(const char *variable, int device, long otherwise)
 {
-	const char *numbers = getenv("GPUGRAPH_UUIDS");
+	const char *numbers = getenv(variable);
 
 	for (int i = 0; numbers != NULL && i < device; i++)
 		numbers = strchr(numbers, ',') ? strchr(numbers, ',') + 1 : NULL;
-	return numbers ? strtol(numbers, NULL, 10) : device;
+	return numbers ? strtol(numbers, NULL, 10) : otherwise;
 }
 
 gg_status
 gg_cpu_device_info(int device, gg_device_info *info)
 {
 	uint64_t	page = (uint64_t) sysconf(_SC_PAGESIZE);
-	int64_t		number = number_before(device);
+	/* the number that it had before */
+	int64_t		number = played("GPUGRAPH_UUIDS", device, device);
 
 	memset(info, 0, sizeof(*info));
 	memcpy(info->uuid, &number, sizeof(number));
 	snprintf(info->name, sizeof(info->name), "CPU (%s)", gg_simd_name());
 	info->total_bytes = page * (uint64_t) sysconf(_SC_PHYS_PAGES);
 	info->free_bytes = page * (uint64_t) sysconf(_SC_AVPHYS_PAGES);
+	info->speed = (uint32_t) played("GPUGRAPH_SPEEDS", device, 1);
 	return gg_ok();
 }

@@ -126,7 +126,7 @@ SealMeanwhile(GgMergeTarget *target)
 	GgBeginSlice(target);
 	LookAt(target->index, target->heap, &look);
 	GgEndSlice(target);
-	/* the device that would build does so for the merge under way */
+	/* a device that would build may do so for the merge under way */
 	by_cpu = look.served && !GgGraphDeviceIsUp();
 	if (GgChooseMeanwhile(&look, by_cpu, target->outer, &choice))
 		MergeChosen(target, &look, &choice, NULL, NULL);

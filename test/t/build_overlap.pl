@@ -14,7 +14,8 @@ use Residency;
 my $played = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
 $ENV{GPUGRAPH_SAME_GPU} = 1 unless $played;
 my $node = service_node('overlap',
-	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
+	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n" .
+		"gpugraph.devices = '0'\n");
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops';
 
 $node->safe_psql('postgres',
@@ -44,7 +45,8 @@ like($err, qr/; 2 in memory/, 'two segments in memory');
 like(build('one process', 4, "$create) WITH (segment_rows = 2500)",
 		'SET max_parallel_workers = 0;'),
 	qr/; 2 in memory/, 'two segments of one process in memory');
-build('many', 10, "$create) WITH (segment_rows = 1000)");
+build('many', 9, "$create) WITH (segment_rows = 1100)");
+build("spread, $_", 3, "$create) WITH (devices = 3)") for 1 .. 2;
 build('filters and codes', 4, "$create, cat int4_ops) WITH (segment_rows = 2500, codes = int8)");
 build('concurrently', 4,
 	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)
@@ -102,7 +104,7 @@ ok(defined wait_for(sub { $node->safe_psql('postgres',
 	'three devices');
 for my $workers (0, 3)
 {
-	$err = build("three devices, $workers workers", 10, "$create) WITH (segment_rows = 1000)",
+	$err = build("three devices, $workers workers", 9, "$create) WITH (segment_rows = 1100)",
 		"SET max_parallel_workers = $workers;");
 	like($err, qr/; 4 in memory, 3 devices/, 'four segments in memory');
 	my %by;
@@ -110,7 +112,7 @@ for my $workers (0, 3)
 	cmp_ok(keys %by, '>=', $played ? 2 : 1,
 		'several build: ' . join ', ', map { "$_ $by{$_}" } sort keys %by);
 }
-$err = build('a device fails', 10, "$create) WITH (segment_rows = 1000)",
+$err = build('a device fails', 9, "$create) WITH (segment_rows = 1100)",
 	"SET gpugraph.fault = graph;");
 like($err, qr/LOG: +a gpugraph index is built without device 0/, 'the others build');
 

@@ -9,7 +9,8 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('restart', conf => "restart_after_crash = on\n");
+my $node = service_node('restart',
+	conf => "restart_after_crash = on\ngpugraph.devices = '0'\n");
 unserved {
 	make_items($node, 4000, 16);
 	$node->safe_psql('postgres',

@@ -77,6 +77,21 @@ ok(defined wait_for(sub { who_answers($node); return of_index($node, 'missing_se
 	'one device has all again');
 same_answers('one again');
 
+# ---- devices of unequal speed, where the CPU plays them
+if (($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu')
+{
+	sql("SELECT gpugraph_evict('items_idx')");
+	local $ENV{GPUGRAPH_SPEEDS} = '1,3,1,1';
+	$node->restart;
+	ok(defined wait_for(sub { return sql("SELECT count(*) FROM gpugraph_stat_device
+		WHERE state = 'up'") == 4; }), 'devices of other speeds');
+	sql("ALTER INDEX items_idx SET (devices = 2); SELECT gpugraph_prewarm('items_idx')");
+	who_answers($node);
+	ok(defined wait_for(sub { return places() eq '{0,1} {2,4}'; }),
+		'the one that is three times as fast has four of six segments') or diag(places());
+	same_answers('unequal devices');
+}
+
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();

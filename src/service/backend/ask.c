@@ -159,19 +159,17 @@ ShareQueries(const GgResidentRef *ref, Share *shares)
 {
 	Share		whole = shares[0];
 	int			n = (int) Min(1 + ref->ntwins, whole.count / LEAST_SHARE);
-	uint32		count;
 
 	if (n <= 1)
 		return 1;
-	count = (whole.count + n - 1) / n;
 	for (int i = 0; i < n; i++)
 	{
 		shares[i] = whole;
 		if (i > 0)
 			shares[i].part = ref->twins[i - 1];
 		shares[i].part.lists = whole.part.lists;
-		shares[i].first = i * count;
-		shares[i].count = Min(count, whole.count - shares[i].first);
+		shares[i].first = (uint32) ((uint64) whole.count * i / n);
+		shares[i].count = (uint32) ((uint64) whole.count * (i + 1) / n) - shares[i].first;
 	}
 	return n;
 }

@@ -33,10 +33,26 @@ CertainBytes(void)
 void
 GgFindBuildDevices(const gg_engine *engine, GgBuildDevices *devices)
 {
+	uint32		speeds[GG_MAX_DEVICES];
+
 	memset(devices, 0, sizeof(*devices));
+	/* the fastest first */
 	for (int i = 0; gg_service != NULL && engine == GgServiceOps() && i < gg_service->ndevices; i++)
-		if (GgDeviceIsUp(gg_service->devices[i]))
-			devices->ordinals[devices->count++] = gg_service->devices[i]->ordinal;
+	{
+		const GgDevice *device = gg_service->devices[i];
+		int			place = devices->count;
+
+		if (!GgDeviceIsUp(gg_service->devices[i]))
+			continue;
+		for (; place > 0 && speeds[place - 1] < device->speed; place--)
+		{
+			speeds[place] = speeds[place - 1];
+			devices->ordinals[place] = devices->ordinals[place - 1];
+		}
+		speeds[place] = device->speed;
+		devices->ordinals[place] = device->ordinal;
+		devices->count++;
+	}
 	/* a build with one device takes the first that can be used */
 	if (devices->count <= 1)
 	{

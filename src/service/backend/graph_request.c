@@ -7,10 +7,12 @@
  * it is gone when both have closed it, however they end.  build/area.c says why such memory is no
  * DSM segment, and is reserved before it is touched.
  *
- * A process has at most one graph under way.  Whether an error or its own end takes it from the
- * job, the job is flagged, and the device stops.
+ * A process has one graph under way, or two: a merge that is done within another one asks another
+ * device.  Whether an error or its own end takes it from the job, the job is flagged, and the
+ * device stops.
  */
 #include "service/shared/graph_job.h"
+#include "service/shared/ring.h"
 #include "service/shared/table.h"
 
 #include <fcntl.h>
@@ -31,15 +33,24 @@
 /* How often the caller is asked whether it still wants the graph, and the device looked after. */
 #define LOOK_MS				20
 
-/* The job under way. */
-static GgDevice *asked_device = NULL;
-static uint32 asked_serial;
+/* What devices work on for this process, the innermost first. */
+static GgSharedRows *asked = NULL;
+
+/* Does the device work for this process? */
+static bool
+IsAsked(int number)
+{
+	for (const GgSharedRows *shared = asked; shared != NULL; shared = shared->outer)
+		if (shared->number == number)
+			return true;
+	return false;
+}
 
 bool
 GgGraphDeviceIsUp(void)
 {
-	for (int i = 0; asked_device == NULL && gg_service != NULL && i < gg_service->ndevices; i++)
-		if (GgDeviceIsUp(gg_service->devices[i]))
+	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
+		if (GgDeviceIsUp(gg_service->devices[i]) && !IsAsked(i))
 			return true;
 	return false;
 }
@@ -75,20 +86,33 @@ LayOut(GgGraphLayout *layout, Size most, Size row_bytes, uint32 degree)
 	layout->bytes = at;
 }
 
+/* No device works on it any more. */
 static void
-Abandon(void)
+Forget(GgSharedRows *shared)
 {
-	if (asked_device == NULL)
-		return;
-	GgGraphFlag(&asked_device->graph_job, asked_serial, GG_GRAPH_CANCEL | GG_GRAPH_ORPHAN);
-	GgResidentNotify(asked_device);
-	asked_device = NULL;
+	GgSharedRows **at = &asked;
+
+	while (*at != shared)
+		at = &(*at)->outer;
+	*at = shared->outer;
+	shared->number = -1;
+}
+
+static void
+Abandon(GgSharedRows *shared)
+{
+	GgDevice   *device = gg_service->devices[shared->number];
+
+	GgGraphFlag(&device->graph_job, shared->serial, GG_GRAPH_CANCEL | GG_GRAPH_ORPHAN);
+	GgResidentNotify(device);
+	Forget(shared);
 }
 
 static void
 AbandonAtExit(int code, Datum arg)
 {
-	Abandon();
+	while (asked != NULL)
+		Abandon(asked);
 }
 
 /* Called when the memory context is deleted: at the end, or after an error. */
@@ -97,8 +121,8 @@ Unshare(void *arg)
 {
 	GgSharedRows *shared = arg;
 
-	if (shared->asked)
-		Abandon();
+	if (shared->number >= 0)
+		Abandon(shared);
 	if (shared->rows != NULL)
 		munmap(shared->rows, shared->layout->bytes);
 	if (shared->fd >= 0)
@@ -143,7 +167,7 @@ GgShareRows(uint32 most, Size row_bytes, uint32 degree)
 	void	   *start = MAP_FAILED;
 
 	shared->layout = palloc0(sizeof(GgGraphLayout));
-	shared->fd = -1;
+	shared->fd = shared->number = -1;
 	LayOut(shared->layout, most, row_bytes, degree);
 	callback->func = Unshare;
 	callback->arg = shared;
@@ -181,48 +205,88 @@ GgShareLists(GgSharedRows *shared, uint32 nodes)
 
 /* ---- the job ----------------------------------------------------------------------------- */
 
-/* Put the job before a device that has none.  False: there is no such device. */
+/*
+ * Of the devices that are not in this bitmap, and have no job, the one with the fewest queries
+ * under way; of several the one with most room.  -1: there is none.
+ */
+static int
+ChooseGraphDevice(uint32 avoid)
+{
+	uint32		least = PG_UINT32_MAX;
+	int64		most = 0;
+	int			best = -1;
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		uint32		waiting = pg_atomic_read_u32(&device->ring->waiting);
+		int64		room = (int64) device->limit_bytes - (int64) device->stats.resident_bytes;
+
+		if ((avoid >> i & 1) != 0 || !GgDeviceIsUp(device) ||
+			GgGraphWordState(GgGraphWord(&device->graph_job)) != GG_GRAPH_FREE)
+			continue;
+		if (best >= 0 && (waiting > least || (waiting == least && room <= most)))
+			continue;
+		best = i;
+		least = waiting;
+		most = room;
+	}
+	return best;
+}
+
+static void
+FillJob(GgGraphJob *job, const GgSharedRows *shared, const struct stat *st,
+		const gg_dataset *data, const gg_build_params *params, bool lists)
+{
+	job->owner = MyProcPid;
+	job->procno = GgMyProcNumber();
+	job->fault = gg_fault;
+	job->fd = shared->fd;
+	job->file_device = (uint64) st->st_dev;
+	job->file_number = (uint64) st->st_ino;
+	job->layout = *shared->layout;
+	job->data = *data;
+	job->data.rows = NULL;
+	job->length = lists ? shared->degree : 0;
+	job->params = *params;
+}
+
+/* Put the job before a device that has none, and is not in *tried.  False: there is none. */
 static bool
-Ask(GgSharedRows *shared, const gg_dataset *data, const gg_build_params *params, bool lists)
+Ask(GgSharedRows *shared, const gg_dataset *data, const gg_build_params *params, bool lists,
+	uint32 *tried)
 {
 	static bool registered = false;
 	struct stat st;
+	int			i;
 
 	if (!registered)
 		before_shmem_exit(AbandonAtExit, (Datum) 0);
 	registered = true;
 	if (fstat(shared->fd, &st) != 0)
 		return false;
-	for (int i = 0; i < gg_service->ndevices && asked_device == NULL; i++)
+	while (shared->number < 0 && (i = ChooseGraphDevice(*tried)) >= 0)
 	{
 		GgDevice   *device = gg_service->devices[i];
 		GgGraphJob *job = &device->graph_job;
 
+		*tried |= (uint32) 1 << i;
 		LWLockAcquire(device->lock, LW_EXCLUSIVE);
 		if (GgDeviceIsUp(device) && GgGraphWordState(GgGraphWord(job)) == GG_GRAPH_FREE)
 		{
-			job->owner = MyProcPid;
-			job->procno = GgMyProcNumber();
-			job->fault = gg_fault;
-			job->fd = shared->fd;
-			job->file_device = (uint64) st.st_dev;
-			job->file_number = (uint64) st.st_ino;
-			job->layout = *shared->layout;
-			job->data = *data;
-			job->data.rows = NULL;
-			job->length = lists ? shared->degree : 0;
-			job->params = *params;
-			asked_serial = GgGraphWordSerial(GgGraphWord(job)) + 1;
-			asked_device = device;
-			shared->asked = true;
+			FillJob(job, shared, &st, data, params, lists);
+			shared->serial = GgGraphWordSerial(GgGraphWord(job)) + 1;
+			shared->number = i;
+			shared->outer = asked;
+			asked = shared;
 			pg_write_barrier();
-			pg_atomic_write_u64(&job->word, ((uint64) asked_serial << 8) | GG_GRAPH_ASKED);
+			pg_atomic_write_u64(&job->word, ((uint64) shared->serial << 8) | GG_GRAPH_ASKED);
 		}
 		LWLockRelease(device->lock);
 	}
-	if (asked_device != NULL)
-		GgResidentNotify(asked_device);
-	return asked_device != NULL;
+	if (shared->number >= 0)
+		GgResidentNotify(gg_service->devices[shared->number]);
+	return shared->number >= 0;
 }
 
 static void
@@ -238,7 +302,7 @@ Wait(void)
 static gg_status
 TakeOutcome(GgSharedRows *shared, const gg_dataset *data, gg_graph *graph)
 {
-	GgGraphJob *job = &asked_device->graph_job;
+	GgGraphJob *job = &gg_service->devices[shared->number]->graph_job;
 	char	   *start = shared->rows;
 	gg_status	status = {.code = job->code, .where = "gpugraph merge"};
 
@@ -249,37 +313,27 @@ TakeOutcome(GgSharedRows *shared, const gg_dataset *data, gg_graph *graph)
 	graph->adjacency = (uint32 *) (start + shared->layout->adjacency);
 	graph->pivots = (uint32 *) (start + shared->layout->pivots);
 	graph->pivot_adjacency = (uint32 *) (start + shared->layout->pivot_adjacency);
-	GgGraphClear(job, asked_serial);
+	GgGraphClear(job, shared->serial);
+	Forget(shared);
 	return status;
 }
 
-gg_status
-GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data, const gg_build_params *params,
-				bool lists, const gg_control *control, gg_graph *graph, int *number)
+/* Wait for the device that was asked. */
+static gg_status
+Await(GgSharedRows *shared, const gg_dataset *data, const gg_control *control, gg_graph *graph)
 {
+	GgDevice   *device = gg_service->devices[shared->number];
 	gg_status	status;
 
-	Assert(asked_device == NULL && params->graph_degree == shared->degree);
-	if (!Reserve(shared, shared->layout->adjacency,
-				 (Size) data->n * shared->degree * sizeof(uint32)) ||
-		!Reserve(shared, shared->layout->pivots, shared->layout->bytes - shared->layout->pivots))
-		return gg_fail(GG_ENOMEM, "gpugraph merge", "no memory for the graph");
-	if (!Ask(shared, data, params, lists))
-		return gg_fail(GG_ENODEVICE, "gpugraph merge", "no device is up and free for it");
-	*number = asked_device->number;
 	for (;;)
 	{
 		uint64		word;
 
 		ResetLatch(MyLatch);
-		word = GgGraphWord(&asked_device->graph_job);
-		if (GgGraphWordSerial(word) == asked_serial && GgGraphWordState(word) == GG_GRAPH_ENDED)
-		{
-			status = TakeOutcome(shared, data, graph);
-			asked_device = NULL;
-			break;
-		}
-		if (GgGraphWordSerial(word) != asked_serial || !GgDeviceIsUp(asked_device))
+		word = GgGraphWord(&device->graph_job);
+		if (GgGraphWordSerial(word) == shared->serial && GgGraphWordState(word) == GG_GRAPH_ENDED)
+			return TakeOutcome(shared, data, graph);
+		if (GgGraphWordSerial(word) != shared->serial || !GgDeviceIsUp(device))
 			status = gg_fail(GG_ENODEVICE, "gpugraph merge", "its worker has ended");
 		else if (control->cancelled(control->ctx))
 			status = gg_fail(GG_ECANCELED, "gpugraph merge", "canceled");
@@ -288,9 +342,31 @@ GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data, const gg_build_par
 			Wait();
 			continue;
 		}
-		Abandon();
-		break;
+		Abandon(shared);
+		return status;
 	}
-	shared->asked = false;
+}
+
+gg_status
+GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data, const gg_build_params *params,
+				bool lists, const gg_control *control, gg_graph *graph, int *number)
+{
+	gg_status	status = gg_fail(GG_ENODEVICE, "gpugraph merge",
+								 "no device is up and free for it");
+	uint32		tried = 0;
+
+	Assert(shared->number < 0 && params->graph_degree == shared->degree);
+	if (!Reserve(shared, shared->layout->adjacency,
+				 (Size) data->n * shared->degree * sizeof(uint32)) ||
+		!Reserve(shared, shared->layout->pivots, shared->layout->bytes - shared->layout->pivots))
+		return gg_fail(GG_ENOMEM, "gpugraph merge", "no memory for the graph");
+	while (Ask(shared, data, params, lists, &tried))
+	{
+		*number = shared->number;
+		status = Await(shared, data, control, graph);
+		/* one that is lost may still write into that memory */
+		if (status.code != GG_EDEVICE_MEMORY)
+			break;
+	}
 	return status;
 }

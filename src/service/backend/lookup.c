@@ -20,9 +20,9 @@
  * Segments that have no room on the device are missing from a resident.  The scan searches them
  * itself.
  *
- * Several devices may have copies.  A query goes to the one that the fewest wait for, of those that
- * have most of the index.  Copies that are not ready, and that have failed the query, are passed
- * over.
+ * Several devices may have copies.  A query goes to the one that the fewest wait for, by its speed,
+ * of those that have most of the index.  Copies that are not ready, and that have failed the query,
+ * are passed over.
  *
  * A resident is to be refreshed when it is of an older generation; when VACUUM has cleared rows of
  * the delta, which would take the place of others in the answer; and when the delta has grown by so
@@ -384,7 +384,9 @@ IsBetter(const Copy *copy, const Copy *best, GgAsker asker)
 		return best->part;
 	if (lacks != 0 || rowless != 0)
 		return lacks != 0 ? lacks < 0 : rowless < 0;
-	return copy->waiting < best->waiting;
+	/* each takes as long as its device's speed says */
+	return (copy->waiting + 1) * (uint64) gg_service->devices[best->ref.device]->speed <
+		(best->waiting + 1) * (uint64) gg_service->devices[copy->ref.device]->speed;
 }
 
 /* Have other devices asked for what the first one lacks, where they have it. */
@@ -477,8 +479,13 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 	Copy		best = {.obstacle.reason = GG_REASON_FAILED};
 	Copy		copies[GG_MAX_DEVICES];
 
-	for (int i = 0; i < gg_service->ndevices; i++)
+	for (int n = 0; n < gg_service->ndevices; n++)
 	{
+		/*
+		 * Of copies that are alike, backends take different ones.  Those that a batch has answered
+		 * come together, and see the same.
+		 */
+		int			i = (int) ((GgMyProcNumber() + n) % gg_service->ndevices);
 		GgDevice   *device = gg_service->devices[i];
 		Copy	   *copy = &copies[i];
 

@@ -328,11 +328,13 @@ typedef struct GgSharedRows
 	uint32	   *lists;			/* degree of each row */
 	uint32		degree;
 	int			fd;
-	bool		asked;			/* a device works on it */
+	int			number;			/* of the device that works on it; -1: none does */
+	uint32		serial;			/* of its job */
+	struct GgSharedRows *outer; /* what a device works on for a merge around this one */
 	struct GgGraphLayout *layout;
 } GgSharedRows;
 
-/* Is there a device that this process can ask for a graph?  Not while one builds for it already. */
+/* Can this process ask a device for a graph?  Not one that builds for it already. */
 extern bool GgGraphDeviceIsUp(void);
 
 /*
@@ -344,9 +346,10 @@ extern bool GgShareLists(GgSharedRows *shared, uint32 nodes);
 
 /*
  * Have a device build the graph of shared->rows, anew or (lists) of what is known of them, in the
- * background of its queries; wait for it.  The graph lies in shared memory, and is nobody's to
- * free.  Asks control->cancelled() all the while, which must not throw: GG_ECANCELED.  Any other
- * failure leaves the graph to another engine.  *number: of the device.
+ * background of its queries; wait for it.  Where one lacks the memory, the next one is asked.  The
+ * graph lies in shared memory, and is nobody's to free.  Asks control->cancelled() all the while,
+ * which must not throw: GG_ECANCELED.  Any other failure leaves the graph to another engine.
+ * *number: of the device.
  */
 extern gg_status GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data,
 								 const gg_build_params *params, bool lists,

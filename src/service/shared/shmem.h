@@ -546,6 +546,7 @@ typedef struct GgDevice
 {
 	int			number;			/* CUDA's, as gpugraph.devices has it */
 	int			ordinal;		/* CUDA's, as the worker opened it; see OpenDevice() */
+	uint32		speed;			/* beside other devices; of those that are up */
 	LWLock	   *lock;			/* residents and load requests */
 	pg_atomic_uint32 state;		/* GgDeviceState */
 	pg_atomic_uint64 epoch;		/* counts worker starts */

@@ -187,6 +187,7 @@ OpenDevice(GgWorker *worker)
 		return status;
 	strlcpy(device->stats.name, info.name, sizeof(device->stats.name));
 	device->stats.total_bytes = info.total_bytes;
+	device->speed = Max(info.speed, 1);
 	return status;
 }
 

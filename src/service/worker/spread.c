@@ -3,11 +3,12 @@
  *		An index that is to be spread over several devices (its option devices); in the worker of
  *		each device that has segments of it.
  *
- * A worker offers one of its segments to a device that has fewer bytes of the index, if that has
- * afterwards no more than this one, but for half a segment (segments of as many rows differ by
- * their pivots).  The other device loads the segment, as a new part or as it grows, and then this
- * one gives it up.  So segments move only where that makes shares more even, and some device has
- * them all the time.
+ * A worker offers one of its segments to a device that takes less time for its share of the index,
+ * if that takes afterwards no more than this one, but for half a segment: segments of as many rows
+ * differ by their pivots.  Time is bytes by the speed of the device's memory, so a device that is
+ * twice as fast has twice the share.  The other device loads the segment, as a new part or as it
+ * grows, and then this one gives it up.  So segments move only where that makes shares more even,
+ * and some device has them all the time.
  */
 #include "service/worker/worker.h"
 
@@ -18,30 +19,41 @@
 typedef struct Holders
 {
 	int			n;				/* so many have a copy */
-	uint64		least;			/* bytes of the one that has the fewest */
-	int			emptiest;		/* its place */
+	double		least;			/* time of the one that takes the least */
+	int			fastest;		/* its place */
 	int			last_part;		/* place of the last that has a part; -1: none has */
 	int			wished;			/* devices that may have one, this one among them */
 } Holders;
 
+/* How long a device takes for so many bytes, beside others. */
+static double
+TimeOf(int number, uint64 bytes)
+{
+	return (double) bytes / gg_service->devices[number]->speed;
+}
+
 static Holders
 CountHolders(const GgWorker *worker, const GgResident *resident)
 {
-	Holders		holders = {.least = PG_UINT64_MAX, .last_part = -1, .wished = 1};
+	Holders		holders = {.last_part = -1, .wished = 1};
 
 	for (int d = 0; d < gg_service->ndevices; d++)
 	{
 		const GgResident *copy = GgLockCopy(worker, d, &resident->key);
+		double		time;
 
 		holders.wished += d != worker->number && GgDeviceIsUp(gg_service->devices[d]);
 		if (copy == NULL)
 			continue;
-		holders.n++;
+		time = TimeOf(d, copy->bytes);
 		if (copy->part)
 			holders.last_part = d;
-		if (copy->bytes < holders.least)
-			holders.emptiest = d;
-		holders.least = Min(holders.least, copy->bytes);
+		if (holders.n == 0 || time < holders.least)
+		{
+			holders.fastest = d;
+			holders.least = time;
+		}
+		holders.n++;
 		LWLockRelease(gg_service->devices[d]->lock);
 	}
 	holders.wished = Min(holders.wished, resident->devices);
@@ -56,11 +68,12 @@ HeldHere(const GgResident *resident)
 }
 
 /*
- * The segment that is to go to a device that has so many bytes; -1: none.  A copy keeps one at
- * least.
+ * The segment that is to go to a device that takes so long for what it has; -1: none.  A copy keeps
+ * one at least.
  */
 static int
-ChooseOffer(const GgResident *resident, const GgResidentVersion *version, uint64 others)
+ChooseOffer(const GgWorker *worker, const GgResident *resident, const GgResidentVersion *version,
+			int taker, double time)
 {
 	int			best = -1;
 
@@ -70,7 +83,8 @@ ChooseOffer(const GgResident *resident, const GgResidentVersion *version, uint64
 	{
 		uint64		bytes = version->list_bytes[i];
 
-		if (version->lists[i] != NULL && bytes > 0 && others + bytes + bytes / 2 <= version->bytes &&
+		if (version->lists[i] != NULL && bytes > 0 &&
+			time + TimeOf(taker, bytes) <= TimeOf(worker->number, version->bytes - bytes / 2) &&
 			(best < 0 || bytes > version->list_bytes[best]))
 			best = (int) i;
 	}
@@ -166,19 +180,20 @@ ChooseMove(GgWorker *worker, uint32 entry, int *taker, GgDevice **other)
 	Holders		holders = CountHolders(worker, resident);
 	int			segment = -1;
 
-	*taker = holders.emptiest;
+	*taker = holders.fastest;
 	*other = NULL;
 	/* more devices than are wished: the last part goes */
 	if (holders.n + 1 > holders.wished)
 		return resident->part && holders.last_part < worker->number && HeldHere(resident) != 0 ?
 			pg_rightmost_one_pos32(HeldHere(resident)) : -1;
 	if (holders.n + 1 < holders.wished)
-		segment = ChooseOffer(resident, version, 0);
+		segment = ChooseOffer(worker, resident, version, worker->number, 0);
 	if (segment >= 0)
 		*other = GgChooseOtherDevice(worker, resident, version->list_bytes[segment],
 									 PG_UINT32_MAX);
 	if (*other == NULL)
-		return holders.n > 0 ? ChooseOffer(resident, version, holders.least) : -1;
+		return holders.n > 0 ?
+			ChooseOffer(worker, resident, version, holders.fastest, holders.least) : -1;
 	for (int d = 0; d < gg_service->ndevices; d++)
 		if (gg_service->devices[d] == *other)
 			*taker = d;

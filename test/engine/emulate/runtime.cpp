@@ -213,6 +213,12 @@ cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 		case cudaDevAttrMultiProcessorCount:
 			*value = emulate::multiprocessors();
 			return cudaSuccess;
+		case cudaDevAttrMemoryClockRate:
+			*value = 1000000;
+			return cudaSuccess;
+		case cudaDevAttrGlobalMemoryBusWidth:
+			*value = 64;
+			return cudaSuccess;
 		case cudaDevAttrComputeCapabilityMajor:
 			*value = 9;
 			return cudaSuccess;

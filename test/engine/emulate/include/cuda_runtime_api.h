@@ -110,6 +110,8 @@ struct cudaPointerAttributes
 enum cudaDeviceAttr
 {
 	cudaDevAttrMultiProcessorCount = 16,
+	cudaDevAttrMemoryClockRate = 36,
+	cudaDevAttrGlobalMemoryBusWidth = 37,
 	cudaDevAttrComputeCapabilityMajor = 75,
 	cudaDevAttrComputeCapabilityMinor = 76,
 	cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
