@@ -479,13 +479,8 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 	Copy		best = {.obstacle.reason = GG_REASON_FAILED};
 	Copy		copies[GG_MAX_DEVICES];
 
-	for (int n = 0; n < gg_service->ndevices; n++)
+	for (int i = 0; i < gg_service->ndevices; i++)
 	{
-		/*
-		 * Of copies that are alike, backends take different ones.  Those that a batch has answered
-		 * come together, and see the same.
-		 */
-		int			i = (int) ((GgMyProcNumber() + n) % gg_service->ndevices);
 		GgDevice   *device = gg_service->devices[i];
 		Copy	   *copy = &copies[i];
 
