@@ -238,6 +238,20 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 #define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, 0, 1)
 #endif
 
+/* A scan of an index by one key. */
+#if PG_VERSION_NUM >= 180000
+#define GgBeginKeyScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, NULL, 1, 0)
+#else
+#define GgBeginKeyScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, 1, 0)
+#endif
+
+/* The snapshot that sees chunks of a TOAST table; before 18 it is made in *own. */
+#if PG_VERSION_NUM >= 180000
+#define GgToastSnapshot(own)	((void) (own), get_toast_snapshot())
+#else
+#define GgToastSnapshot(own)	(init_toast_snapshot(own), (own))
+#endif
+
 /* The next value of a sorted list of datums; one that is passed by reference is the caller's. */
 #if PG_VERSION_NUM >= 160000
 #define GgTuplesortGetDatum(state, value, isnull) \

@@ -21,7 +21,9 @@
  * good later.
  */
 #include "scan/scan.h"
+#include "scan/toast_reader.h"
 
+#include "access/detoast.h"
 #include "access/genam.h"
 #include "access/tableam.h"
 #include "executor/executor.h"
@@ -48,6 +50,8 @@ typedef struct Candidate
 {
 	float		estimate;
 	ItemPointerData tid;
+	uint32		number;			/* in the order of estimates */
+	GgToastValue value;			/* if that lies out of line */
 } Candidate;
 
 typedef struct OrderedRow
@@ -74,12 +78,14 @@ typedef struct GgTableOrder
 	const GgOpclass *opclass;
 	gg_distance_fn distance;
 	void	   *row;			/* a value as a row */
+	GgToastReader *toast;		/* NULL: not in use yet */
 	RowArray	read;			/* ascending from next on */
 	RowArray	late;
 	Candidate	batch[BATCH_ROWS];
 	uint32		nbatch;
 	uint32		next;			/* of the batch; those before it were read */
 	float		largest_error;	/* of the estimates of rows that were read */
+	uint32		handed;			/* rows that the streams have handed out */
 	bool		ended;			/* the streams have no more rows */
 	bool		late_sorted;
 	uint64		taken;			/* rows that were read */
@@ -121,6 +127,8 @@ GgEndTableOrder(GgScanOpaque *so)
 	if (order == NULL)
 		return;
 	so->table_order = NULL;
+	if (order->toast != NULL)
+		GgCloseToast(order->toast);
 	ExecDropSingleTupleTableSlot(order->slot);
 	table_index_fetch_end(order->fetch);
 	FreeExecutorState(order->estate);
@@ -160,50 +168,93 @@ SortRows(RowArray *array)
 	qsort(array->rows, array->count, sizeof(OrderedRow), CompareRows);
 }
 
-/* The distance of the row in the slot.  False: it has none. */
+/* The row's distance by a value of the column.  False: it has none. */
 static bool
-Measure(GgScanOpaque *so, GgTableOrder *order, float *distance)
+Measure(GgScanOpaque *so, GgTableOrder *order, Datum value, float *distance)
 {
-	ExprContext *context = GetPerTupleExprContext(order->estate);
-	MemoryContext old;
-	Datum		value;
-	bool		isnull;
-	bool		measured = false;
-
-	ResetExprContext(context);
-	context->ecxt_scantuple = order->slot;
-	old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
-	value = order->expression != NULL ? ExecEvalExpr(order->expression, context, &isnull) :
-		slot_getattr(order->slot, so->index->rd_index->indkey.values[0], &isnull);
-	if (!isnull)
-	{
-		value = PointerGetDatum(PG_DETOAST_DATUM(value));
-		measured = GgValueDimensions(order->opclass, value) == so->meta->dimensions &&
-			GgValueToRow(order->opclass, so->meta->element, value, so->meta->dimensions,
-						 order->row);
-	}
-	if (measured)
-		*distance = order->distance(order->row, so->query, so->meta->dimensions);
-	MemoryContextSwitchTo(old);
-	return measured;
+	value = PointerGetDatum(PG_DETOAST_DATUM(value));
+	if (GgValueDimensions(order->opclass, value) != so->meta->dimensions ||
+		!GgValueToRow(order->opclass, so->meta->element, value, so->meta->dimensions, order->row))
+		return false;
+	*distance = order->distance(order->row, so->query, so->meta->dimensions);
+	return true;
 }
 
-/* Read a row of the table.  False: the snapshot does not see it. */
+/* Add a row to those that were read, if it has a distance. */
+static void
+TakeRow(GgScanOpaque *so, GgTableOrder *order, const Candidate *candidate, Datum value)
+{
+	OrderedRow	row = {.number = candidate->number, .tid = candidate->tid};
+	float		error;
+
+	if (!Measure(so, order, value, &row.distance))
+		return;
+	error = fabsf(row.distance - candidate->estimate);
+	order->largest_error = Max(order->largest_error, error);
+	order->taken++;
+	so->reranked++;
+	AddRow(so, &order->read, &row);
+}
+
+/*
+ * Read a row of the table, if the snapshot sees it.  True: its value lies out of line, and was
+ * looked up.
+ */
 static bool
-ReadRow(IndexScanDesc scan, ItemPointer tid, float *distance)
+ReadRow(IndexScanDesc scan, Candidate *candidate)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	GgTableOrder *order = so->table_order;
-	ItemPointerData at = *tid;
+	ExprContext *context = GetPerTupleExprContext(order->estate);
+	ItemPointerData at = candidate->tid;
 	bool		call_again = false;
 	bool		all_dead = false;
-	bool		seen;
+	bool		later = false;
 
-	seen = table_index_fetch_tuple(order->fetch, &at, so->snapshot, order->slot, &call_again,
-								   &all_dead) &&
-		Measure(so, order, distance);
+	if (table_index_fetch_tuple(order->fetch, &at, so->snapshot, order->slot, &call_again,
+								&all_dead))
+	{
+		MemoryContext old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
+		bool		isnull;
+		Datum		value;
+
+		context->ecxt_scantuple = order->slot;
+		value = order->expression != NULL ? ExecEvalExpr(order->expression, context, &isnull) :
+			slot_getattr(order->slot, so->index->rd_index->indkey.values[0], &isnull);
+		if (!isnull && order->expression == NULL &&
+			VARATT_IS_EXTERNAL_ONDISK((struct varlena *) DatumGetPointer(value)))
+		{
+			if (order->toast == NULL)
+				order->toast = GgOpenToast(scan->heapRelation, so->context);
+			later = GgFindToast(order->toast, value, &candidate->value);
+		}
+		if (!isnull && !later)
+			TakeRow(so, order, candidate, value);
+		MemoryContextSwitchTo(old);
+		ResetExprContext(context);
+	}
 	ExecClearTuple(order->slot);
-	return seen;
+	return later;
+}
+
+/* Take a row whose value lies out of line. */
+static void
+ReadValue(GgScanOpaque *so, GgTableOrder *order, const Candidate *candidate)
+{
+	ExprContext *context = GetPerTupleExprContext(order->estate);
+	MemoryContext old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
+	struct varlena *value = GgReadToast(order->toast, &candidate->value);
+
+	if (value == NULL)
+	{
+		value = palloc(TOAST_POINTER_SIZE);
+		SET_VARTAG_EXTERNAL(value, VARTAG_ONDISK);
+		memcpy(VARDATA_EXTERNAL(value), &candidate->value.pointer,
+			   sizeof(candidate->value.pointer));
+	}
+	TakeRow(so, order, candidate, PointerGetDatum(value));
+	MemoryContextSwitchTo(old);
+	ResetExprContext(context);
 }
 
 /* The next rows of the streams, a few of those that are wanted. */
@@ -222,6 +273,7 @@ FillBatch(IndexScanDesc scan,
 		if (next(so, scan, &candidate->tid))
 		{
 			candidate->estimate = so->distance;
+			candidate->number = order->handed++;
 			order->nbatch++;
 		}
 		else
@@ -240,28 +292,26 @@ ReadBatch(IndexScanDesc scan, uint64 due)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	GgTableOrder *order = so->table_order;
+	uint32		later[BATCH_ROWS];
+	uint32		nlater = 0;
 	GgCaller	caller;
 
 	/* what an expression calls is the owner's */
 	if (order->expression != NULL)
 		GgActAsOwner(scan->heapRelation, &caller);
-	while (order->next < order->nbatch && order->taken < due)
+	while (order->next < order->nbatch && order->taken + nlater < due)
 	{
-		const Candidate *candidate = &order->batch[order->next++];
-		OrderedRow	row = {.number = (uint32) order->taken, .tid = candidate->tid};
-		float		error;
-
 		CHECK_FOR_INTERRUPTS();
-		if (!ReadRow(scan, &row.tid, &row.distance))
-			continue;
-		error = fabsf(row.distance - candidate->estimate);
-		order->largest_error = Max(order->largest_error, error);
-		order->taken++;
-		so->reranked++;
-		AddRow(so, &order->read, &row);
+		if (ReadRow(scan, &order->batch[order->next]))
+			later[nlater++] = order->next;
+		order->next++;
 	}
 	if (order->expression != NULL)
 		GgActAsCaller(&caller);
+	for (uint32 i = 0; i < nlater; i++)
+		ReadValue(so, order, &order->batch[later[i]]);
+	if (nlater > 0)
+		GgForgetToast(order->toast);
 }
 
 /* Rows that are not to be read any more, or wait for all others. */

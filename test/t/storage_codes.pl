@@ -129,7 +129,10 @@ query(<<'SQL');
 CREATE INDEX half_idx ON items USING gpugraph ((val::halfvec(64)) halfvec_cosine_ops)
 	WITH (storage = int8);
 CREATE TABLE long AS SELECT i AS id, (SELECT array_agg(sin(i * 13 + d * d)) FROM
-	generate_series(1, 3000) d)::vector(3000) AS val FROM generate_series(1, 300) i;
+	generate_series(1, 3000) d)::vector(3000) AS val FROM generate_series(1, 200) i;
+ALTER TABLE long ALTER val SET STORAGE EXTENDED;	-- compressed, and still out of line
+INSERT INTO long SELECT i, (SELECT array_agg(CASE WHEN d < 1000 THEN sin(i * 13 + d * d) ELSE 0 END)
+	FROM generate_series(1, 3000) d)::vector(3000) FROM generate_series(201, 300) i;
 CREATE INDEX long_idx ON long USING gpugraph (val vector_ip_ops) WITH (storage = int4);
 CREATE TABLE flat AS SELECT i AS id, ARRAY[sin(i), cos(i * 7), sin(i * 3)]::vector(3) AS val
 	FROM generate_series(1, 4000) i;
