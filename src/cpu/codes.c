@@ -181,37 +181,37 @@ rotate_scaled(const gg_coder *coder, float *row, int32_t *y)
 	return exponent;
 }
 
-/* Eight elements, or the last few, into bytes of a record. */
-ALWAYS_INLINE void
-pack_some(const float *row, uint32_t count, float inverse, float offset, float top, uint32_t shift,
-		  uint8_t *bytes)
-{
-	int32_t		levels[8];
-
-	for (uint32_t j = 0; j < count; j++)
-		levels[j] = gg_code_level(row[j], inverse, offset, top) << shift;
-	for (uint32_t j = 0; j < count; j++)
-		bytes[j] |= (uint8_t) levels[j];
-}
+/* Elements that a loop over a row takes at a time; a multiple of 8. */
+#define TRY_BLOCK	256
 
 /* Put the levels into a record whose bytes are zero. */
 ALWAYS_INLINE void
 pack(const gg_coder *coder, const float *row, float inverse, float offset, uint8_t *record)
 {
-	uint32_t	bits = coder->bits;
-	uint32_t	dim = coder->dim;
-	float		top = (float) ((1 << bits) - 1);
+	const uint32_t bits = coder->bits;
+	const uint32_t dim = coder->dim;
+	const float top = (float) ((1 << bits) - 1);
 
-	/* eight consecutive elements are in the same bits of eight consecutive bytes */
-	for (uint32_t i = 0; i < dim; i += 8)
+	for (uint32_t begin = 0; begin < dim; begin += TRY_BLOCK)
 	{
-		uint8_t    *bytes = record + gg_code_byte(bits, i);
-		uint32_t	shift = gg_code_shift(bits, i);
+		uint32_t	count = dim - begin < TRY_BLOCK ? dim - begin : TRY_BLOCK;
+		uint8_t		levels[TRY_BLOCK + 8];
 
-		if (dim - i >= 8)
-			pack_some(row + i, 8, inverse, offset, top, shift, bytes);
-		else
-			pack_some(row + i, dim - i, inverse, offset, top, shift, bytes);
+		for (uint32_t i = 0; i < count; i++)
+			levels[i] = (uint8_t) gg_code_level(row[begin + i], inverse, offset, top);
+		memset(levels + count, 0, 8);
+		/* eight consecutive elements are in the same bits of eight consecutive bytes */
+		for (uint32_t i = 0; i < count; i += 8)
+		{
+			uint8_t    *bytes = record + gg_code_byte(bits, begin + i);
+			uint64_t	eight;
+			uint64_t	word;
+
+			memcpy(&eight, levels + i, sizeof(eight));
+			memcpy(&word, bytes, sizeof(word));
+			word |= eight << gg_code_shift(bits, begin + i);
+			memcpy(bytes, &word, sizeof(word));
+		}
 	}
 }
 
@@ -220,8 +220,6 @@ pack(const gg_coder *coder, const float *row, float inverse, float offset, uint8
  * processors multiply and add 16 best: so it is cut in two.  A block's sums fit 32 bits, as
  * 255 * 2^15 * TRY_BLOCK does.
  */
-#define TRY_BLOCK	256
-
 ALWAYS_INLINE void
 try_block(const float *row, const int32_t *y, uint32_t count, const float *inverse, float middle,
 		  int64_t *dot, int64_t *length)
