@@ -46,6 +46,7 @@ typedef struct AreaLayout
 	Size		duplicate_words;
 	Size		filters;
 	Size		tables[GG_HASH_TABLES]; /* 0: there is no such table */
+	Size		codes;
 	Size		adjacency;
 	Size		counters;
 	Size		filled;
@@ -61,7 +62,7 @@ AlignPage(Size bytes)
 
 /*
  * Ranges of all arrays that processes write together.  What is written lies before the counters,
- * but for codes, which nobody keeps.
+ * but for codes beside rows, which nobody keeps.
  */
 static Size
 MostRanges(const GgAreaShared *shared, const AreaLayout *layout)
@@ -97,6 +98,9 @@ LayOut(const GgAreaShared *shared)
 		next = AlignPage(next + buckets * GG_BUCKET_BYTES);
 		slots += buckets * GG_BUCKET_SLOTS;
 	}
+	layout.codes = next;
+	if (shared->coded)
+		next = AlignPage(next + capacity * shared->code_bytes);
 	layout.adjacency = next;
 	layout.counters = AlignPage(layout.adjacency +
 								capacity * shared->graph_degree * sizeof(uint32));
@@ -140,6 +144,7 @@ SetParts(GgArea *area, char *base, int fd)
 	for (int table = 0; table < GG_HASH_TABLES; table++)
 		if (layout.tables[table] > 0)
 			area->tables[table] = (pg_atomic_uint64 *) (base + layout.tables[table]);
+	area->codes = area->shared->coded ? base + layout.codes : NULL;
 	area->adjacency = (uint32 *) (base + layout.adjacency);
 	area->next_chunk = (pg_atomic_uint64 *) (base + layout.counters);
 	area->next_duplicate_chunk = (pg_atomic_uint64 *) (base + layout.counters + PG_CACHE_LINE_SIZE);
@@ -386,11 +391,26 @@ ArrayStart(const GgArea *area, GgKind kind)
 			return (const char *) area->tids;
 		case GG_KIND_FILTERS:
 			return (const char *) area->filters;
+		case GG_KIND_CODES:
+			return area->codes;
 		case GG_KIND_ADJACENCY:
 			return (const char *) area->adjacency;
 		default:
 			elog(ERROR, "the area has no array of kind %d", kind);
 	}
+}
+
+/* Rows that a range has the whole codes of.  A row of two ranges is left to the end. */
+static void
+ReleaseCodedRows(GgArea *area, const GgPageRange *range)
+{
+	Size		code_bytes = area->shared->code_bytes;
+	uint64		first = (range->offset + code_bytes - 1) / code_bytes;
+	uint64		end = (range->offset + range->bytes) / code_bytes;
+
+	if (first < end)
+		GgReleaseArea(area, area->rows + first * area->shared->row_bytes,
+					  (end - first) * area->shared->row_bytes);
 }
 
 /*
@@ -401,9 +421,14 @@ ArrayStart(const GgArea *area, GgKind kind)
 void
 GgGiveUpRange(GgArea *area, const GgPageRange *range)
 {
-	if (area->base != NULL && range->array.kind != GG_KIND_CODES &&
-		pg_atomic_add_fetch_u32(&area->users_gone[range->number], 1) == 2)
-		GgReleaseArea(area, ArrayStart(area, range->array.kind) + range->offset, range->bytes);
+	const char *start = ArrayStart(area, range->array.kind);
+
+	if (area->base == NULL || start == NULL ||
+		pg_atomic_add_fetch_u32(&area->users_gone[range->number], 1) != 2)
+		return;
+	GgReleaseArea(area, start + range->offset, range->bytes);
+	if (range->array.kind == GG_KIND_CODES)
+		ReleaseCodedRows(area, range);
 }
 
 void

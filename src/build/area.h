@@ -57,6 +57,7 @@ typedef struct GgAreaShared
 	Size		row_bytes;
 	uint32		filter_words;	/* of each row */
 	Size		code_bytes;		/* of each row */
+	bool		coded;			/* codes are stored in the place of rows, and kept here */
 	uint32		graph_degree;
 	uint32		capacity;		/* rows that there is address space for; whole chunks */
 	uint32		chunk_rows;
@@ -87,6 +88,7 @@ typedef struct GgArea
 	int64	   *words;			/* filter words, row by row: of the rows */
 	int64	   *duplicate_words;	/* and of the duplicates */
 	int64	   *filters;		/* later: of all heap rows, sorted by node, word by word */
+	char	   *codes;			/* of the rows, as writers make them; NULL: they are not kept */
 	pg_atomic_uint64 *tables[GG_HASH_TABLES];	/* of one process: NULL until used */
 	uint32		next;			/* the next row goes there ... */
 	uint32		end;			/* ... unless that is the end of the chunk */
@@ -142,8 +144,8 @@ extern void GgReleaseArea(GgArea *area, const void *start, Size bytes);
 
 /*
  * Give up a range.  Its memory is released when the process that wrote it and the leader have both
- * given it up.  The leader gives up the last segment's ranges alone, since the next segment would
- * take the memory again.
+ * given it up; so are the rows that a range of codes was made of.  The leader gives up the last
+ * segment's ranges alone, since the next segment would take the memory again.
  */
 extern void GgGiveUpRange(GgArea *area, const GgPageRange *range);
 

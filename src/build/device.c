@@ -208,7 +208,7 @@ HandOverPart(GgBuildDevice *device, gg_part part, const void *data, uint64 bytes
 		GgCheckInterrupts();
 		GgLoadWrite(device->load, 0, part, offset, (const char *) data + offset, piece);
 		*pages += GgArrayPages(piece);
-		told(arg, part == GG_PART_ROWS ? offset + piece : 0, *pages);
+		told(arg, part == GG_PART_ROWS || part == GG_PART_CODES ? offset + piece : 0, *pages);
 	}
 }
 
@@ -223,7 +223,9 @@ GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
 		   const GgHandOverArrays *arrays, GgHandedOver told, void *arg)
 {
 	const GgSegment *segment = &meta->segments[0];
-	uint64		row_bytes = segment->nodes * GgRowBytes(meta);
+	bool		coded = meta->coded != GG_CODES_NONE;
+	uint64		first_bytes = segment->nodes *
+		(coded ? GgCodeBytes(meta, meta->coded) : GgRowBytes(meta));
 	uint64		edge_bytes = (uint64) segment->nodes * meta->graph_degree * sizeof(uint32);
 	uint64		pivot_bytes = (uint64) segment->npivots * sizeof(GgPivotEntry);
 	uint64		tid_bytes = (uint64) segment->rows * sizeof(GgTidEntry);
@@ -244,10 +246,11 @@ GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
 				(errmsg_internal("gpugraph index is not handed over: %s", GgReasonText(reason))));
 		return;
 	}
-	GgEnterPhase(GG_BUILD_HAND_OVER, 0, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes) +
+	GgEnterPhase(GG_BUILD_HAND_OVER, 0, GgArrayPages(first_bytes) + GgArrayPages(edge_bytes) +
 				 GgArrayPages(pivot_bytes) + GgArrayPages(tid_bytes) + GgArrayPages(filter_bytes) +
 				 GgArrayPages(offset_bytes));
-	HandOverPart(device, GG_PART_ROWS, arrays->area->rows, row_bytes, &pages, told, arg);
+	HandOverPart(device, coded ? GG_PART_CODES : GG_PART_ROWS,
+				 coded ? arrays->area->codes : arrays->area->rows, first_bytes, &pages, told, arg);
 	HandOverPart(device, GG_PART_ADJACENCY, arrays->graph->adjacency, edge_bytes, &pages, told,
 				 arg);
 	HandOverPart(device, GG_PART_PIVOTS, arrays->pivots, pivot_bytes, &pages, told, arg);

@@ -50,9 +50,9 @@ extern void GgAbandonUpload(GgBuildDevice *device, const gg_status *why);
 
 /*
  * Give the service the segment, or do nothing where it has no room.  Says after each piece how many
- * bytes of rows, and how many pages in all, are handed over.  End: the index is written.
+ * bytes of rows or codes, and how many pages in all, are handed over.  End: the index is written.
  */
-typedef void (*GgHandedOver) (void *arg, uint64 row_bytes, uint64 pages);
+typedef void (*GgHandedOver) (void *arg, uint64 first_bytes, uint64 pages);
 
 /* What a segment consists of. */
 typedef struct GgHandOverArrays

@@ -269,6 +269,9 @@ ClaimChunk(GgScan *scan)
 	GgReserveArea(area, area->rows + area->next * row_bytes, chunk_rows * row_bytes);
 	GgReserveArea(area, area->tids + area->next, chunk_rows * sizeof(GgTidEntry));
 	GgReserveArea(area, area->words + area->next * nwords, chunk_rows * nwords * sizeof(int64));
+	if (area->codes != NULL)
+		GgReserveArea(area, area->codes + area->next * area->shared->code_bytes,
+					  chunk_rows * area->shared->code_bytes);
 }
 
 /*

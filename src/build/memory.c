@@ -45,7 +45,8 @@ SegmentMemory(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
 	GgGraphMemory memory = {plan->engine, &plan->params, &plan->control, meta};
 
-	memory.row_bytes = 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) + GG_DEDUPLICATE_ROW_BYTES;
+	memory.row_bytes = 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) + GG_DEDUPLICATE_ROW_BYTES +
+		GgCodeBytes(meta, meta->coded);
 	if (!plan->spill)
 		memory.row_bytes += GgRowBytes(meta);
 	memory.halved = plan->halved;
@@ -57,7 +58,7 @@ static double
 SpilledBytes(const GgMemoryPlan *plan, const GgMetaPageData *meta, double rows)
 {
 	double		bytes = GgRowBytes(meta) + 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) +
-		GG_DEDUPLICATE_ROW_BYTES;
+		GG_DEDUPLICATE_ROW_BYTES + GgCodeBytes(meta, meta->coded);
 
 	/* the lists are gone before processes share the graph; GRNND has none */
 	if (plan->engine == &gg_cpu_engine && plan->params.algorithm != GG_ALGORITHM_GRNND)

@@ -93,6 +93,7 @@ PlanArea(GgParticipant *leader, const GgMemoryPlan *plan, int participants, GgAr
 	shared->spilled = plan->spill;
 	shared->row_bytes = GgRowBytes(&leader->shared->meta);
 	shared->code_bytes = GgCodeBytes(&leader->shared->meta, plan->codes);
+	shared->coded = leader->shared->meta.coded != GG_CODES_NONE;
 	shared->graph_degree = leader->shared->meta.graph_degree;
 	chunk = Max(GG_CHUNK_BYTES / shared->row_bytes, 1);
 	/* small areas have smaller chunks, or one process would claim all */
@@ -152,6 +153,7 @@ SetArrays(GgParticipant *process)
 		data[GG_KIND_VECTORS] = area->rows;
 		data[GG_KIND_TIDS] = area->tids;
 		data[GG_KIND_FILTERS] = area->filters;
+		data[GG_KIND_CODES] = area->codes;
 		data[GG_KIND_ADJACENCY] = area->adjacency;
 	}
 }

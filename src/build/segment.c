@@ -386,6 +386,10 @@ AddRowArrays(GgBuild *build, GgSegmentWork *work)
 	gg_codes	codes = build->plan.codes;
 	uint64		code_bytes = segment->nodes * GgCodeBytes(build->meta, codes);
 
+	if (area->base == NULL)
+		area->codes = build->meta->coded != GG_CODES_NONE ?
+			MemoryContextAllocHuge(CurrentMemoryContext, code_bytes) : NULL;
+	writer->data[queue][GG_KIND_CODES] = area->codes;
 	writer->data[queue][GG_KIND_VECTORS] = area->rows;
 	writer->data[queue][GG_KIND_TIDS] = area->tids;
 	writer->data[queue][GG_KIND_FILTERS] = area->filters;
@@ -676,15 +680,15 @@ GgFinishWork(GgBuild *build, GgSegmentWork *work)
 		WaitForWork(build, work, GG_WORK_PIVOTS + 1, false);
 }
 
-/* Rows are the first of what is written. */
+/* Rows, or their codes, are the first of what is written. */
 static void
-HandedOver(void *arg, uint64 row_bytes, uint64 pages)
+HandedOver(void *arg, uint64 first_bytes, uint64 pages)
 {
 	GgBuild    *build = arg;
 
-	for (int i = 0; row_bytes > 0 && i < GG_WRITER_QUEUES; i++)
+	for (int i = 0; first_bytes > 0 && i < GG_WRITER_QUEUES; i++)
 		if (build->works[i].device.load != NULL)
-			LeaveRanges(build, &build->works[i], (uint32) (row_bytes / GG_RANGE_BYTES));
+			LeaveRanges(build, &build->works[i], (uint32) (first_bytes / GG_RANGE_BYTES));
 	GgReportBlocks((int64) pages);
 }
 

@@ -71,6 +71,36 @@ butterflies8(float *x)
 		x[i] = i & 4 ? GG_CODE_ADD(b[i - 4], -b[i]) : GG_CODE_ADD(b[i], b[i + 4]);
 }
 
+/*
+ * Steps h and 2 h of the transform of n elements, h a multiple of 8.  Compilers do not make vectors
+ * of such short loops over pointers.
+ */
+typedef float float8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+ALWAYS_INLINE void
+two_steps(float *x, uint32_t n, uint32_t h)
+{
+	for (uint32_t i = 0; i < n; i += 4 * h)
+		for (uint32_t j = i; j < i + h; j += 8)
+		{
+			float8	   *at[4];
+			float8		sums[2];
+			float8		differences[2];
+
+			for (uint32_t k = 0; k < 4; k++)
+				at[k] = (float8 *) (x + j + k * h);
+			for (uint32_t k = 0; k < 2; k++)
+			{
+				sums[k] = *at[2 * k] + *at[2 * k + 1];
+				differences[k] = *at[2 * k] - *at[2 * k + 1];
+			}
+			*at[0] = sums[0] + sums[1];
+			*at[1] = differences[0] + differences[1];
+			*at[2] = sums[0] - sums[1];
+			*at[3] = differences[0] - differences[1];
+		}
+}
+
 /* One step of the transform of n elements. */
 ALWAYS_INLINE void
 butterflies(float *x, uint32_t n, uint32_t h)
@@ -100,7 +130,8 @@ transform(float *x, uint32_t n)
 	{
 		for (uint32_t i = 0; i < n; i += 8)
 			butterflies8(x + i);
-		h = 8;
+		for (h = 8; 4 * h <= n; h *= 4)
+			two_steps(x, n, h);
 	}
 	for (; h < n; h *= 2)
 		butterflies(x, n, h);
@@ -135,37 +166,91 @@ rotate(const gg_coder *coder, float *row)
 ALWAYS_INLINE int
 rotate_scaled(const gg_coder *coder, float *row, int32_t *y)
 {
-	int			exponent = gg_code_exponent(bits_of(largest_size(row, coder->dim)));
+	const uint32_t dim = coder->dim;	/* y, for all a compiler knows, is where coder is */
+	int			exponent = gg_code_exponent(bits_of(largest_size(row, dim)));
 	float		scale;
 
 	if (exponent == GG_CODE_ZERO || exponent == GG_CODE_INFINITE)
 		return exponent;
 	scale = gg_code_power(-exponent);
-	for (uint32_t i = 0; i < coder->dim; i++)
+	for (uint32_t i = 0; i < dim; i++)
 		row[i] = GG_CODE_MUL(row[i], scale);
 	rotate(coder, row);
-	for (uint32_t i = 0; i < coder->dim; i++)
+	for (uint32_t i = 0; i < dim; i++)
 		y[i] = (int32_t) GG_CODE_MUL(row[i], (float) (1 << GG_CODE_FRACTION));
 	return exponent;
 }
+
+/* Elements that a loop over a row takes at a time; a multiple of 8. */
+#define TRY_BLOCK	256
 
 /* Put the levels into a record whose bytes are zero. */
 ALWAYS_INLINE void
 pack(const gg_coder *coder, const float *row, float inverse, float offset, uint8_t *record)
 {
-	uint32_t	bits = coder->bits;
-	uint32_t	dim = coder->dim;
-	float		top = (float) ((1 << bits) - 1);
+	const uint32_t bits = coder->bits;
+	const uint32_t dim = coder->dim;
+	const float top = (float) ((1 << bits) - 1);
 
-	/* eight consecutive elements are in the same bits of eight consecutive bytes */
-	for (uint32_t i = 0; i < dim; i += 8)
+	for (uint32_t begin = 0; begin < dim; begin += TRY_BLOCK)
 	{
-		uint8_t    *bytes = record + gg_code_byte(bits, i);
-		uint32_t	shift = gg_code_shift(bits, i);
-		uint32_t	count = dim - i < 8 ? dim - i : 8;
+		uint32_t	count = dim - begin < TRY_BLOCK ? dim - begin : TRY_BLOCK;
+		uint8_t		levels[TRY_BLOCK + 8];
 
-		for (uint32_t j = 0; j < count; j++)
-			bytes[j] |= (uint8_t) (gg_code_level(row[i + j], inverse, offset, top) << shift);
+		for (uint32_t i = 0; i < count; i++)
+			levels[i] = (uint8_t) gg_code_level(row[begin + i], inverse, offset, top);
+		memset(levels + count, 0, 8);
+		/* eight consecutive elements are in the same bits of eight consecutive bytes */
+		for (uint32_t i = 0; i < count; i += 8)
+		{
+			uint8_t    *bytes = record + gg_code_byte(bits, begin + i);
+			uint64_t	eight;
+			uint64_t	word;
+
+			memcpy(&eight, levels + i, sizeof(eight));
+			memcpy(&word, bytes, sizeof(word));
+			word |= eight << gg_code_shift(bits, begin + i);
+			memcpy(bytes, &word, sizeof(word));
+		}
+	}
+}
+
+/*
+ * Add up to TRY_BLOCK elements to the sums of each step that is tried.  y has 32 bits, and
+ * processors multiply and add 16 best: so it is cut in two.  A block's sums fit 32 bits, as
+ * 255 * 2^15 * TRY_BLOCK does.
+ */
+ALWAYS_INLINE void
+try_block(const float *row, const int32_t *y, uint32_t count, const float *inverse, float middle,
+		  int64_t *dot, int64_t *length)
+{
+	float		top = 2 * middle - 1;
+	int16_t		high[TRY_BLOCK];
+	int16_t		low[TRY_BLOCK];
+	int16_t		w[TRY_BLOCK];
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		low[i] = (int16_t) (y[i] & 0xFFFF);
+		high[i] = (int16_t) ((y[i] - low[i]) >> 16);
+	}
+	for (uint32_t attempt = 0; attempt < GG_CODE_TRIES; attempt++)
+	{
+		int32_t		highs = 0;
+		int32_t		lows = 0;
+		int32_t		squares = 0;
+
+		for (uint32_t i = 0; i < count; i++)
+			w[i] = (int16_t) (2 * gg_code_level(row[i], inverse[attempt], middle, top) -
+							  (int32_t) top);
+		for (uint32_t i = 0; i < count; i++)
+		{
+			highs += w[i] * high[i];
+			lows += w[i] * low[i];
+			squares += w[i] * w[i];
+		}
+		dot[attempt] += highs * INT64_C(65536) + lows;
+		length[attempt] += squares;
 	}
 }
 
@@ -175,12 +260,13 @@ code_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
 	uint32_t	dim = coder->dim;
 	uint32_t	bits = coder->bits;
 	float		middle = (float) (1 << (bits - 1));
-	float		top = 2 * middle - 1;
 	int			exponent = rotate_scaled(coder, row, y);
 	int64_t		square = 0;
-	int64_t		best_dot = 0;
+	int64_t		dot[GG_CODE_TRIES] = {0};
+	int64_t		length[GG_CODE_TRIES] = {0};
+	float		inverse[GG_CODE_TRIES];
 	double		best = -1;
-	float		best_inverse = 0;
+	uint32_t	chosen = 0;
 	float		largest;
 	gg_code_head head;
 
@@ -196,29 +282,22 @@ code_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
 	for (uint32_t i = 0; i < dim; i++)
 		square += (int64_t) y[i] * y[i];
 	for (uint32_t attempt = 0; attempt < GG_CODE_TRIES; attempt++)
+		inverse[attempt] = gg_code_inverse(bits, attempt, square, dim, largest);
+	for (uint32_t i = 0; i < dim; i += TRY_BLOCK)
+		try_block(row + i, y + i, dim - i < TRY_BLOCK ? dim - i : TRY_BLOCK, inverse, middle, dot,
+				  length);
+	for (uint32_t attempt = 0; attempt < GG_CODE_TRIES; attempt++)
 	{
-		float		inverse = gg_code_inverse(bits, attempt, square, dim, largest);
-		int64_t		dot = 0;
-		int64_t		length = 0;
-		double		likeness;
+		double		likeness = gg_code_likeness(dot[attempt], length[attempt]);
 
-		for (uint32_t i = 0; i < dim; i++)
-		{
-			int32_t		w = 2 * gg_code_level(row[i], inverse, middle, top) - (int32_t) top;
-
-			dot += (int64_t) w * y[i];
-			length += w * w;
-		}
-		likeness = gg_code_likeness(dot, length);
 		if (likeness > best)
 		{
 			best = likeness;
-			best_dot = dot;
-			best_inverse = inverse;
+			chosen = attempt;
 		}
 	}
-	pack(coder, row, best_inverse, middle, record);
-	head = gg_code_make_head(coder->metric, exponent, square, best_dot);
+	pack(coder, row, inverse[chosen], middle, record);
+	head = gg_code_make_head(coder->metric, exponent, square, dot[chosen]);
 	memcpy(record + coder->record_bytes - GG_CODE_HEAD, &head, sizeof(head));
 }
 

@@ -98,14 +98,15 @@ HavePageBuffer(GgSegmentWriter *writer)
 }
 
 /*
- * The bytes of npages pages of an array, from page first on.  Codes are not kept: they are made of
- * the vectors here.
+ * The bytes of npages pages of an array, from page first on.  Codes are made of the vectors here,
+ * and are kept where there is room for all of them.
  */
 static const char *
 Payloads(GgSegmentWriter *writer, const GgWriterArray *array, const void *const *data,
 		 uint32 first, int npages)
 {
 	const uint64 offset = (uint64) first * GG_PAGE_PAYLOAD;
+	char	   *codes = (char *) data[GG_KIND_CODES];
 	MemoryContext old;
 
 	if (array->kind != GG_KIND_CODES)
@@ -120,9 +121,10 @@ Payloads(GgSegmentWriter *writer, const GgWriterArray *array, const void *const 
 		writer->payloads = palloc(BATCH_PAGES * GG_PAGE_PAYLOAD);
 	}
 	MemoryContextSwitchTo(old);
+	codes = codes != NULL ? codes + offset : writer->payloads;
 	GgCodeRows(writer->coder, data[GG_KIND_VECTORS], offset,
-			   Min(array->bytes - offset, npages * GG_PAGE_PAYLOAD), writer->payloads);
-	return writer->payloads;
+			   Min(array->bytes - offset, npages * GG_PAGE_PAYLOAD), codes);
+	return codes;
 }
 
 /* The pages first .. first + count - 1 of an array; data: by kind, where the bytes lie. */

@@ -79,7 +79,7 @@ typedef struct GgSegmentWriter
 	MemoryContext context;		/* for the page buffer */
 	char	   *pages;			/* page buffer, NULL until the first write */
 	GgRunFile	file;			/* the file that was written to last */
-	/* where the bytes of each array lie, by queue and kind */
+	/* where the bytes of each array lie, by queue and kind; of codes, where they are to be kept */
 	const void *data[GG_WRITER_QUEUES][GG_LAST_KIND + 1];
 	GgCoder    *coder;			/* makes codes of the vectors; NULL until the first */
 	char	   *payloads;		/* codes of the pages in the page buffer */

@@ -388,8 +388,6 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 	}
 	load = KeepPending(&local);
 	GgLoadDescribe(GgLoadJobOf(load), index, meta);
-	/* a builder has rows, of which the device makes the same codes */
-	GgLoadJobOf(load)->lists[0].by_codes = false;
 	return OpenLoad(load, reason);
 }
 
