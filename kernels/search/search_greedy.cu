@@ -7,12 +7,12 @@
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
  * Requires		k <= GG_GREEDY_LIST <= npivots, queries in launch->queries.
- * Mapping		a block of 8 warps per walk.  It measures 32 rows at a time: of warps w and w + 1,
- *				w even, each takes 16 rows, and each pair of warps a quarter of the rows' length.
- *				Warp 0 adds up the quarters, keeps R (a key per lane) and finds the next node,
- *				while the others wait at a barrier of the block.  No block waits for another.  At
- *				its end a walk measures R exactly, and leaves it in global memory.  The last block
- *				of a query merges the R of all.
+ * Mapping		a block of 8 warps per walk, whose seeds are its share of the pivots.  It measures
+ *				32 rows at a time: of warps w and w + 1, w even, each takes 16 rows, and each pair
+ *				of warps a quarter of the rows' length.  Warp 0 adds up the quarters, keeps R (a key
+ *				per lane) and finds the next node, while the others wait at a barrier of the block.
+ *				No block waits for another.  At its end a walk measures R exactly, and leaves it in
+ *				global memory.  The last block of a query merges the R of all.
  * Shared		the query (4 bytes per element), the quarters of 32 sums, twice, and 4 kB of nodes
  *				that the walk has seen (walk.cuh tells why it may forget them).
  * Oracle		gg_cpu_engine.index_search under the same mode: the same nodes, but where the
@@ -52,13 +52,16 @@ typedef struct greedy_walk
 static __device__ __forceinline__ void
 keep_nodes(greedy_walk *walk, uint32_t *seen, uint64_t key, uint32_t lane)
 {
-	const bool	fresh = key != GG_KEY_NONE && visit(seen, SEEN_BITS, gg_key_id(key));
+	const uint64_t last = __shfl_sync(GG_FULL_WARP, (unsigned long long) walk->kept, 31);
+	/* what is too far needs no place in the set: it stays too far */
+	const bool	fresh = key < last && visit(seen, SEEN_BITS, gg_key_id(key));
 	uint64_t	nearest;
 
+	if (!__any_sync(GG_FULL_WARP, fresh))
+		return;
 	key = warp_sort(fresh ? key : GG_KEY_NONE);
 	nearest = __shfl_sync(GG_FULL_WARP, (unsigned long long) key, 0);
-	if (nearest < __shfl_sync(GG_FULL_WARP, (unsigned long long) walk->kept, 31) &&
-		nearest < walk->next)
+	if (nearest < walk->next)
 		walk->next = nearest;
 	walk->kept = warp_merge(walk->kept, key, lane);
 
@@ -179,11 +182,10 @@ greedy_kernel(const __grid_constant__ search_view view,
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t query = blockIdx.x / args.walks;
 	const uint32_t first = blockIdx.x % args.walks * args.nseeds;
+	const uint32_t seeds = min(args.nseeds, view.npivots - first);
 	const float *raw = launch.queries + (size_t) query * view.dim;
 	greedy_walk walk = {GG_KEY_NONE, GG_KEY_NONE, 0};
 	uint32_t	parity = 0;
-	uint32_t	at = lane < args.nseeds && first + lane < view.npivots ? first + lane : GG_NO_NODE;
-	uint32_t	node = at == GG_NO_NODE ? GG_NO_NODE : view.pivots[at];
 	float		inverse;
 	float		factor;
 
@@ -191,10 +193,17 @@ greedy_kernel(const __grid_constant__ search_view view,
 		shared.seen[i] = HASH_EMPTY;
 	inverse = query_inverse_norm<GREEDY_WARPS>(view, raw, shared.scratch);
 	factor = query_prepare<PATH, GREEDY_WARPS>(view, raw, inverse, prepared, shared.scratch);
-	if (node >= view.n)
-		at = GG_NO_NODE;
-	measure_32<PATH>(view, view.pivot_rows, view.pivot_norms, at, node, prepared, factor, &shared,
-					 parity, &walk);
+	for (uint32_t base = 0; base < seeds; base += 32)
+	{
+		uint32_t	at = base + lane < seeds ? first + base + lane : GG_NO_NODE;
+		const uint32_t node = at == GG_NO_NODE ? GG_NO_NODE : view.pivots[at];
+
+		if (node >= view.n)
+			at = GG_NO_NODE;
+		parity ^= 1;
+		measure_32<PATH>(view, view.pivot_rows, view.pivot_norms, at, node, prepared, factor,
+						 &shared, parity, &walk);
+	}
 	for (uint32_t step = 0; step < GG_GREEDY_STEPS; step++)
 	{
 		const uint32_t *edges;
@@ -208,8 +217,9 @@ greedy_kernel(const __grid_constant__ search_view view,
 		edges = view.adjacency + (size_t) shared.next * view.degree;
 		for (uint32_t base = 0; base < view.degree; base += 32)
 		{
-			node = base + lane < view.degree ? __ldg(edges + base + lane) & ~GG_EDGE_MARK :
-				GG_NO_NODE;
+			uint32_t	node = base + lane < view.degree ?
+				__ldg(edges + base + lane) & ~GG_EDGE_MARK : GG_NO_NODE;
+
 			if (node >= view.n)
 				node = GG_NO_NODE;
 			parity ^= 1;

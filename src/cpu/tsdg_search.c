@@ -7,9 +7,10 @@
  * goes on from there by best-first search.
  *
  * Small batches.  t0 greedy walks, none of which knows of another.  Each has a list R of the 32
- * nearest nodes that it measured, and begins with the nearest of its seeds, which are pivots.  A
- * step measures all neighbours of the present node; those that enter R are its newcomers, and the
- * nearest of them is the next node.  A walk ends with a step without newcomers, or after 64 steps.
+ * nearest nodes that it measured, and begins with the nearest of its seeds: the pivots are shared
+ * out among the walks.  A step measures all neighbours of the present node; those that enter R are
+ * its newcomers, and the nearest of them is the next node.  A walk ends with a step without
+ * newcomers, or after 64 steps.
  *
  * Large batches.  One walk.  R has the itopk_size nearest nodes that were measured.  C, the queue
  * of those to expand, has segments of 32: a node lies in segment node % segments, and where that
@@ -19,8 +20,11 @@
  * full R, by more than delta times the distance between the first and the last of R.
  *
  * Departures from the paper
- *	1. Seeds are pivots, not random nodes.  A small-batch walk has 32 of its own, or fewer where
- *	   there are not enough pivots for that.  A large-batch walk enters as every walk does (walk.c).
+ *	1. Seeds are pivots, not 32 random nodes a walk.  In small batches every pivot is a seed of one
+ *	   walk: one begins at the nearest of all, and the others near it, for the order is random.
+ *	   With 32 pivots a walk, 40,000 x 128 in 400 clusters, t0 of 5, recall@10 is 0.9708 instead of
+ *	   0.9962, for 1,583 distances instead of 2,372.  A large-batch walk enters as every walk does
+ *	   (walk.c).
  *	2. R and C have no node twice.  The paper's next node is the nearest neighbour, newcomer or not,
  *	   which leads back and forth between two nodes.
  *	3. A walk remembers every node that it measured, in place of the paper's segmented table of
@@ -78,7 +82,6 @@ greedy_measure(gg_walk *walk, const uint32_t *nodes, uint32_t count, greedy *on)
 	uint32_t	nnew = 0;
 	gg_code		code;
 
-	on->next = GG_NO_KEY;
 	if (!gg_walk_reserve(walk, count))
 		return GG_ENOMEM;
 	for (uint32_t i = 0; i < count; i++)
@@ -109,27 +112,31 @@ static gg_code
 greedy_walk(gg_walk *walk, uint32_t first, uint32_t nseeds)
 {
 	const gg_source *source = &walk->source;
-	greedy		on = {.count = 0};
+	greedy		on = {.count = 0,.next = GG_NO_KEY};
 	uint32_t	nodes[GG_MAX_DEGREE];
 	uint32_t	count = 0;
-	gg_code		code;
+	gg_code		code = GG_OK;
 
-	for (uint32_t i = 0; i < nseeds; i++)
+	for (uint32_t i = 0; i < nseeds && code == GG_OK; i++)
 	{
 		uint32_t	unwanted[GG_PIVOT_DEGREE];
 
 		if (!source->pivot(source->ctx, first + i, &nodes[count], unwanted))
 			return GG_ECALLBACK;
-		if (nodes[count] < source->n)
-			count++;
+		count += nodes[count] < source->n;
+		if (count == GG_MAX_DEGREE || i + 1 == nseeds)
+		{
+			code = greedy_measure(walk, nodes, count, &on);
+			count = 0;
+		}
 	}
-	code = greedy_measure(walk, nodes, count, &on);
 	for (uint32_t i = 0; i < GG_GREEDY_STEPS && code == GG_OK && on.next != GG_NO_KEY; i++)
 	{
 		uint32_t	parent = key_node(on.next);
 
 		if (!source->neighbors(source->ctx, &parent, 1, walk->neighbors))
 			return GG_ECALLBACK;
+		on.next = GG_NO_KEY;
 		count = 0;
 		for (uint32_t j = 0; j < source->degree; j++)
 			count += gg_walk_follows(walk, walk->neighbors[j], parent, &nodes[count]);

@@ -196,12 +196,11 @@ gg_tsdg_limit(const gg_build_params *params)
 
 /* ---- TSDG's search for small batches --------------------------------------- */
 
-#define GG_GREEDY_SEEDS	32u		/* pivots that it starts from, at most */
 #define GG_GREEDY_STEPS	64u		/* at most */
 
 /*
  * How many walks a query gets (t0), and how many pivots each: walk i has pivots [i x nseeds,
- * (i + 1) x nseeds), as far as there are.  npivots >= 1.
+ * (i + 1) x nseeds), as far as there are.  Every pivot is of one walk.  npivots >= 1.
  */
 static inline void
 gg_greedy_plan(const gg_search_params *params, uint32_t npivots, uint32_t *walks, uint32_t *nseeds)
@@ -211,12 +210,8 @@ gg_greedy_plan(const gg_search_params *params, uint32_t npivots, uint32_t *walks
 	if (wanted > npivots)
 		wanted = npivots;
 	*nseeds = (npivots + wanted - 1) / wanted;
-	if (*nseeds > GG_GREEDY_SEEDS)
-		*nseeds = GG_GREEDY_SEEDS;
 	/* there may be no pivots left for the last walks */
 	*walks = (npivots + *nseeds - 1) / *nseeds;
-	if (*walks > wanted)
-		*walks = wanted;
 }
 
 #endif							/* GG_ALGORITHMS_H */

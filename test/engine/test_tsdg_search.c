@@ -132,8 +132,6 @@ naive_small(memory *m, uint32_t walks, key_list *all)
 	const gg_graph *graph = m->graph;
 	uint32_t	nseeds = (graph->npivots + walks - 1) / walks;
 
-	if (nseeds > 32)
-		nseeds = 32;
 	for (uint32_t w = 0; w < walks; w++)
 	{
 		uint64_t	keys[1024];
@@ -145,6 +143,8 @@ naive_small(memory *m, uint32_t walks, key_list *all)
 			put(all, key_to(m, graph->pivots[i]));
 			put(&list, key_to(m, graph->pivots[i]));
 		}
+		if (list.count > 32)
+			list.count = 32;
 		if (list.count > 0)
 			next = list.keys[0];
 		for (int step = 0; step < 64 && next != GG_NO_KEY; step++)
@@ -507,6 +507,38 @@ test_recall(void)
 	}
 }
 
+/* Few walks do for rows in many clusters, as one begins at the nearest of all pivots. */
+static void
+test_clusters(void)
+{
+	harness_spec spec = {.shape = SHAPE_TIGHT,.n = 6000,.dim = 24,.latent = 8,.clusters = 150,
+	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 4};
+	gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 16,
+	.intermediate_graph_degree = 32,.seed = 1};
+	gg_search_params search = {.k = K,.itopk_size = 32,.mode = GG_SEARCH_TSDG_SMALL,.walks = 5};
+	gg_control	control = {.threads = 2};
+	uint32_t	nodes[2][100 * K];
+	float		distances[2][100 * K];
+	gg_dataset	data;
+	gg_graph	graph;
+	gg_index   *index;
+	float	   *queries;
+	double		found;
+
+	harness_data(&spec, &data, &queries, 100);
+	CHECK_OK(engine->build(&data, &params, &control, &graph, NULL), "build");
+	CHECK_OK(engine->index_open(&data, &graph, &control, &index), "open");
+	CHECK_OK(harness_exact(engine, index, K, NULL, queries, 100, &control, nodes[0], distances[0]),
+			 "exact");
+	CHECK_OK(harness_search(engine, index, &search, queries, 100, &control, nodes[1],
+							distances[1]), "search");
+	found = recall(distances[1], nodes[1], distances[0], 100, K);
+	CHECK(found >= 0.98, "5 walks: recall %.4f", found);
+	engine->index_close(index);
+	gg_graph_free(&graph);
+	harness_free(&data, queries);
+}
+
 /* Of few rows every one is found. */
 static void
 test_tiny(void)
@@ -614,6 +646,7 @@ main(void)
 	harness_run("marks", test_marks);
 	harness_run("widening", test_widening);
 	harness_run("recall", test_recall);
+	harness_run("clusters", test_clusters);
 	harness_run("tiny", test_tiny);
 	harness_run("damage", test_damage);
 	harness_run("refusals", test_refusals);
