@@ -109,7 +109,8 @@ sub begun
 	my $explain = "EXPLAIN (ANALYZE, COSTS OFF) SELECT id FROM parts ORDER BY val <->
 		(SELECT val FROM queries WHERE q = 1) LIMIT 10";
 	my $plan = $node->safe_psql('postgres',
-		join(";\n", 'SET enable_seqscan = off', 'SET enable_sort = off', @settings, ($explain) x 3));
+		join(";\n", 'SET enable_seqscan = off', 'SET enable_sort = off', @settings,
+			($explain) x 3));
 
 	return [ $plan =~ /Scans Begun: (\d+)/g ];
 }
@@ -122,8 +123,9 @@ is_deeply(begun('SET gpugraph.engine = cuda', 'BEGIN ISOLATION LEVEL SERIALIZABL
 for my $change ('DELETE FROM parts WHERE id < 100; REINDEX INDEX parts_12_val_idx',
 	'INSERT INTO parts SELECT id + 300000, 8, big, val FROM items WHERE id = 5; VACUUM parts')
 {
-	my $session = start_psql($node, 'SET gpugraph.engine = cuda', 'SELECT nearest(val, 10) FROM
-		queries ORDER BY q', 'SELECT pg_sleep(1)', 'SELECT nearest(val, 10) FROM queries ORDER BY q');
+	my $search = 'SELECT nearest(val, 10) FROM queries ORDER BY q';
+	my $session = start_psql($node, 'SET gpugraph.engine = cuda', $search, 'SELECT pg_sleep(1)',
+		$search);
 	wait_for(sub { $node->safe_psql('postgres',
 		"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") });
 	$node->safe_psql('postgres', $change);
