@@ -35,6 +35,7 @@
 
 #include "base/base.h"
 
+#include "access/xact.h"
 #include "commands/explain.h"
 #include "executor/execPartition.h"
 #include "lib/binaryheap.h"
@@ -206,12 +207,15 @@ EvaluateQuery(PartitionsState *node, const GgKnownAsk *ask)
 static void
 FindKnown(PartitionsState *node)
 {
+	/* a scan takes the predicate lock of its index where it begins */
+	const bool	locks = IsolationIsSerializable();
+
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 	{
 		Partition  *partition = &node->partitions[i];
 
 		partition->known = NULL;
-		if (MayStayClosed(partition))
+		if (!locks && MayStayClosed(partition))
 			partition->known = GgFindKnown(((const IndexScan *) partition->plan)->indexid);
 	}
 }

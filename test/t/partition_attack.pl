@@ -293,6 +293,7 @@ my $load = start_pgbench($node, '--client=5 --time=6 --protocol=prepared --max-t
 	'write@2' => "\\set q random(1, 10)\nUPDATE parts SET big = big + 1 WHERE id IN $near;\n",
 	'move@1' => "\\set q random(1, 10)\nUPDATE parts SET cat = (cat + 1) % 7 WHERE id IN $near;\n",
 	'delete@1' => "\\set q random(1, 10)\nDELETE FROM parts WHERE id IN $near;\n",
+	'reindex@1' => "REINDEX TABLE parts_1;\n",
 	'insert@3' => "\\set q random(1, 10)\nINSERT INTO parts SELECT random() * 1e6, q % 7, q, val
 		FROM queries WHERE q = :q;\n");
 is(finish_psql($load) =~ s/^pgbench \(.*\n//r, '', 'under load none fails, and no answer is wrong');

@@ -101,6 +101,38 @@ $before = requests();
 found(100);
 is(requests() - $before, 10 * 2, 'LIMIT 100: a request to each device, too');
 
+# ---- partitions that stay closed
+# Scans that the session's last query begins, after some settings.
+sub begun
+{
+	my (@settings) = @_;
+	my $explain = "EXPLAIN (ANALYZE, COSTS OFF) SELECT id FROM parts ORDER BY val <->
+		(SELECT val FROM queries WHERE q = 1) LIMIT 10";
+	my $plan = $node->safe_psql('postgres',
+		join(";\n", 'SET enable_seqscan = off', 'SET enable_sort = off', @settings,
+			($explain) x 3));
+
+	return [ $plan =~ /Scans Begun: (\d+)/g ];
+}
+my $begun = begun('SET gpugraph.engine = cuda');
+is($begun->[0], $parts, "a session's first query opens all partitions");
+cmp_ok($begun->[2], '<=', 10, 'the next ones those alone that have rows');
+is_deeply(begun('SET gpugraph.engine = cuda', 'BEGIN ISOLATION LEVEL SERIALIZABLE'),
+	[ ($parts) x 3 ], 'serializable: each has its predicate lock');
+# what changes an index between two queries of a session, and how often scans begin then
+for my $change ('DELETE FROM parts WHERE id < 100; REINDEX INDEX parts_12_val_idx',
+	'INSERT INTO parts SELECT id + 300000, 8, big, val FROM items WHERE id = 5; VACUUM parts')
+{
+	my $search = 'SELECT nearest(val, 10) FROM queries ORDER BY q';
+	my $session = start_psql($node, 'SET gpugraph.engine = cuda', $search, 'SELECT pg_sleep(1)',
+		$search);
+	wait_for(sub { $node->safe_psql('postgres',
+		"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") });
+	$node->safe_psql('postgres', $change);
+	is(finish_psql($session), '', "$change meanwhile");
+	is(join("\n", (split /\n/, $session->{out})[ -10 .. -1 ]), found(10, $off), 'is seen');
+}
+
 # ---- the delta, dead rows
 $node->safe_psql('postgres', <<'SQL');
 ALTER INDEX parts_7_val_idx SET (seal_rows = 0);
