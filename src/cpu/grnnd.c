@@ -32,6 +32,9 @@
  *	half a pair a node		-0.0042 -0.0029 -0.0018 -0.0011 -0.0009		28.3
  *	a twentieth of all		-0.0036 -0.0025 -0.0017 -0.0010 -0.0008		27.1
  *
+ * At 1M x 128 (LID 16, five sets, RESULTS.md) a pair a node, rho 1, is -0.0101 -0.0093 -0.0052
+ * -0.0037 at itopk 24 to 64; two pairs, 3 x 1 rounds and S = 64 are no better.
+ *
  * Two pairs a node (one seed of 1,000 queries): 21.4 edges, recall as with one within the noise; so
  * is that of 3 x 1.  Without clusters a graph by this rule stays behind: 0.936 after 816 distances,
  * where CAGRA's finds 0.961.

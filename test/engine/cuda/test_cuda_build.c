@@ -15,7 +15,7 @@
  *	cancel		GG_ECANCELED at any question, device memory given back
  *	background	a build beside searches is the same, with memory from a pool
  *	groups		a build in less memory than one piece takes: the invariants, the same bytes in every
- *				run, no more memory than it may take, and what CPU searches find within 0.03
+ *				run, no more memory than it may take, and what CPU searches find within 0.05
  *	build_bytes	not below what was seen in use
  *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
@@ -1356,13 +1356,13 @@ groups_case(gg_algorithm algorithm, shape kind, uint32_t n, uint32_t dim, gg_met
 		gg_cuda_engine.build_bytes(&data, &params, NULL, &all).code != GG_OK ||
 		gg_cuda_engine.build_bytes(&one, &params, NULL, &own).code != GG_OK)
 		sprintf(detail, "the build in one piece failed");
-	else if (build_groups(&data, &params, (all.device - own.device) * (n > 10000 ? 0.4 : 0.6),
+	else if (build_groups(&data, &params, (all.device - own.device) * (n > 10000 ? 0.4 : 0.7),
 						  &graph, detail) && detail[0] == '\0')
 	{
 		hits[0] = walk_hits(&data, &plain, queries, nq, &lost);
 		hits[1] = walk_hits(&data, &graph, queries, nq, &lost);
 		/* of equal rows any are right, and walks name others than an exact pass */
-		if (kind != SAME && hits[1] + nq * 10 * 3 / 100 < hits[0])
+		if (kind != SAME && (hits[0] < nq * 10 / 2 || hits[1] + nq * 10 * 5 / 100 < hits[0]))
 			sprintf(detail, "%u of %u right answers, %u in one piece", hits[1], nq * 10, hits[0]);
 		else if (memcmp(graph.adjacency, plain.adjacency, (size_t) n * 16 * 4) == 0)
 			sprintf(detail, "it is that of one piece");
@@ -1411,7 +1411,7 @@ groups_cancelled_case(void)
 
 	(void) gg_cuda_engine.build_bytes(&data, &params, NULL, &all);
 	(void) gg_cuda_engine.build_bytes(&one, &params, NULL, &own);
-	control.device_memory = (all.device - own.device) * (n > 10000 ? 0.4 : 0.6);
+	control.device_memory = (all.device - own.device) * (n > 10000 ? 0.4 : 0.7);
 	/* how often it asks depends on the time that copies take */
 	for (uint64_t at = 1; at <= 40; at += 3)
 	{
@@ -1441,6 +1441,8 @@ main(void)
 		return 1;
 	}
 
+	groups_cases();
+	groups_cancelled_case();
 	exact_cases();
 	if (small)
 		small_cases();
@@ -1461,8 +1463,6 @@ main(void)
 		/* more pivots than are compared pair by pair */
 		walk_case(80000, 12, 1);
 	}
-	groups_cases();
-	groups_cancelled_case();
 	cancel_case(GG_ALGORITHM_CAGRA, harness_fewer() ? 300 : small ? 17000 : 60000, 32);
 	cancel_case(GG_ALGORITHM_TSDG, small ? 300 : 60000, 32);
 	background_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);

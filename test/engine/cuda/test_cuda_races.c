@@ -734,7 +734,7 @@ test_groups(void)
 	if (CHECK_OK(gg_cuda_engine.build_bytes(&s.data, &s.params, &control, &all), s.name) &&
 		CHECK_OK(gg_cuda_engine.build_bytes(&one, &s.params, &control, &own), s.name))
 	{
-		less.device_memory = (all.device - own.device) / 10 * 6;
+		less.device_memory = (all.device - own.device) / 10 * 7;
 		if (CHECK_OK(gg_cuda_engine.build(&s.data, &s.params, &less, &graph, NULL), s.name))
 			check_graph(&s, &graph, "groups");
 	}
