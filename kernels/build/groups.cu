@@ -29,8 +29,6 @@
  * No group is larger than memory allows.  A row whose groups are full belongs to the next one that
  * has room.  Rows take their places in their order, so builds are deterministic.
  *
- * CREATE INDEX does not ask for groups yet: times and rates have not been measured on a GPU.
- *
  * Oracle: invariants of gg_graph, and recall of walks beside those of a build in one piece
  * (test_cuda_build.c).
  */

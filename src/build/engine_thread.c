@@ -81,7 +81,8 @@ engine_main(void *arg)
 	const gg_engine_task *task = &thread->task;
 	gg_control	control = {
 		.cancelled = is_cancelled, .progress = note_progress, .scratch = gg_engine_thread_scratch,
-		.ctx = thread, .threads = task->threads, .memory = task->memory
+		.ctx = thread, .threads = task->threads, .memory = task->memory,
+		.device_memory = task->device_memory
 	};
 
 	if (task->device != GG_DEVICE_IN_USE)

@@ -14,8 +14,9 @@ typedef struct gg_engine_task
 	gg_index   *index;			/* the rows are there; NULL: they are those of data */
 	gg_dataset	data;
 	gg_build_params params;
-	int			threads;		/* gg_control has these two */
+	int			threads;		/* gg_control has these three */
 	uint64_t	memory;
+	uint64_t	device_memory;
 } gg_engine_task;
 
 typedef struct gg_engine_thread gg_engine_thread;

@@ -6,7 +6,8 @@
  * engine needs should fit in maintenance_work_mem.  Where twice as much would do, or 64 MB, the
  * build takes that.  On a device, rows and what the engine needs there must fit in
  * gpugraph.device_memory, or 64 MB, and in what is free.  Where rows of float32 do not, they go
- * there in half precision.  segment_plan.c decides what is done where they do not fit even so.
+ * there in half precision.  Where they do not fit even so, groups of rows are there one after the
+ * other (kernels/build/groups.cu).  segment_plan.c decides what is done where that does not do.
  * Rows may go to temporary files (area.c), and the graph is made by groups of them.  Or the rows
  * collected so far become a segment of their own and the scan goes on.  The index then has several
  * segments; each is as good, but a search walks them all.  A NOTICE announces either.  The option
@@ -92,16 +93,45 @@ RowsSpilled(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 	return GgTempFileAllowed(SpilledBytes(plan, meta, Min(n, plan->expected))) ? n : 0;
 }
 
-/* How many rows of a segment the device holds; in half precision, if that makes it more. */
+/*
+ * How many rows of a segment the device holds: in half precision, or in groups one after the other,
+ * if that makes it more.
+ */
 static uint32
 RowsOnDevice(GgMemoryPlan *plan, const GgMetaPageData *meta, double wanted)
 {
 	GgGraphMemory memory = SegmentMemory(plan, meta);
 	uint32		rows = GgRowsThatFitDevice(&memory, plan->device_budget);
+	uint32		grouped;
 
 	plan->halved = rows < wanted && meta->element == GG_ELEMENT_F32;
 	memory.halved = plan->halved;
-	return plan->halved ? GgRowsThatFitDevice(&memory, plan->device_budget) : rows;
+	if (plan->halved)
+		rows = GgRowsThatFitDevice(&memory, plan->device_budget);
+	if (rows >= wanted)
+		return rows;
+	/* rows of groups come from the host's memory, as they are there */
+	memory.halved = false;
+	plan->control.device_memory = plan->device_budget;
+	grouped = GgRowsThatFitDevice(&memory, plan->device_budget);
+	if (grouped > rows)
+	{
+		plan->halved = false;
+		return grouped;
+	}
+	plan->control.device_memory = 0;
+	return rows;
+}
+
+/* Rows of a segment as far as the host decides. */
+static double
+WantedRows(const gg_segment_room *room)
+{
+	double		rows = room->expected > room->host_alone ?
+		Max(room->host, room->spilled) : room->expected;
+
+	rows = Max(rows, room->expected / GG_MAX_BUILD_SEGMENTS);
+	return room->wanted > 0 ? Min(room->wanted, rows) : rows;
 }
 
 static gg_segment_room
@@ -118,6 +148,7 @@ FindRoom(GgMemoryPlan *plan, const GgMetaPageData *meta)
 	room.spilled = RowsSpilled(plan, meta);
 	room.device = GG_MAX_NODES;
 	plan->device_budget = PG_UINT64_MAX;
+	plan->control.device_memory = 0;
 	if (plan->apart)
 	{
 		double		rows = Min(plan->expected, Max(room.host_alone, room.spilled));
@@ -126,8 +157,7 @@ FindRoom(GgMemoryPlan *plan, const GgMetaPageData *meta)
 			GgBuildBudget(plan->engine, &plan->devices,
 						  GgGraphDeviceBytes(&memory, (uint32) rows));
 		if (plan->device_budget < PG_UINT64_MAX)
-			room.device = RowsOnDevice(plan, meta, room.wanted > 0 ?
-									   Min(room.wanted, room.expected) : room.expected);
+			room.device = RowsOnDevice(plan, meta, WantedRows(&room));
 	}
 	return room;
 }
@@ -172,7 +202,8 @@ LogPlan(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 	if (plan->apart)
 		snprintf(device, sizeof(device), ", " UINT64_FORMAT " MB of device memory%s",
 				 MB(GgGraphDeviceBytes(&memory, rows)),
-				 plan->halved ? " with rows in half precision" : "");
+				 plan->halved ? " with rows in half precision" :
+				 plan->control.device_memory > 0 ? " with groups of rows" : "");
 	if (plan->device_budget < PG_UINT64_MAX && plan->apart)
 		snprintf(device + strlen(device), sizeof(device) - strlen(device),
 				 " of " UINT64_FORMAT " MB", MB(plan->device_budget - 1));

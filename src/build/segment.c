@@ -98,6 +98,9 @@ static void
 BeginUpload(GgBuild *build, GgSegmentWork *work, double expected)
 {
 	work->device.halved = build->plan.halved;
+	/* the engine has them come there group by group */
+	if (build->plan.control.device_memory > 0)
+		return;
 	/* how many rows a predicate lets through is not known */
 	if (build->plan.apart && build->process.scan.indexInfo->ii_Predicate == NIL)
 		GgStartUpload(&work->device, work->area, build->meta, expected,
@@ -111,7 +114,8 @@ StartThread(GgBuild *build, GgSegmentWork *work)
 	GgMemoryPlan *plan = &build->plan;
 	gg_engine_task task = {
 		.engine = plan->engine, .device = work->device.ordinal, .data = DataSet(build, work),
-		.params = plan->params, .threads = plan->control.threads, .memory = plan->control.memory
+		.params = plan->params, .threads = plan->control.threads, .memory = plan->control.memory,
+		.device_memory = plan->control.device_memory
 	};
 	gg_status	status;
 
