@@ -1362,7 +1362,7 @@ groups_case(gg_algorithm algorithm, shape kind, uint32_t n, uint32_t dim, gg_met
 		hits[0] = walk_hits(&data, &plain, queries, nq, &lost);
 		hits[1] = walk_hits(&data, &graph, queries, nq, &lost);
 		/* of equal rows any are right, and walks name others than an exact pass */
-		if (kind != SAME && (hits[0] < nq * 10 / 2 || hits[1] + nq * 10 * 5 / 100 < hits[0]))
+		if (kind != SAME && (hits[0] < nq * 10 / 3 || hits[1] + nq * 10 * 5 / 100 < hits[0]))
 			sprintf(detail, "%u of %u right answers, %u in one piece", hits[1], nq * 10, hits[0]);
 		else if (memcmp(graph.adjacency, plain.adjacency, (size_t) n * 16 * 4) == 0)
 			sprintf(detail, "it is that of one piece");
