@@ -173,7 +173,8 @@ GgHookExplain(GgExplainNodeHook hook)
 #if PG_VERSION_NUM >= 180000
 #define GgPrunes(merge)			((merge)->part_prune_index >= 0)
 #define GgBeginPruning(node, merge, n, valid) \
-	ExecInitPartitionPruning(node, n, (merge)->part_prune_index, (merge)->apprelids, valid)
+	ExecInitPartitionExecPruning(node, n, (merge)->part_prune_index, (merge)->apprelids, \
+								 valid)
 #else
 #define GgPrunes(merge)			((merge)->part_prune_info != NULL)
 #define GgBeginPruning(node, merge, n, valid) \
