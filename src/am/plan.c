@@ -24,7 +24,6 @@
 #include "optimizer/planner.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/relcache.h"
 
 static planner_hook_type prev_planner_hook = NULL;
 
@@ -32,18 +31,6 @@ static planner_hook_type prev_planner_hook = NULL;
 static bool plans_cursor = false;
 
 static void SkipInQuery(Plan *top);
-
-static bool
-IsOurIndex(Oid indexid)
-{
-	/* the planner's lock on it is still held */
-	Relation	index = RelationIdGetRelation(indexid);
-	bool		ours = RelationIsValid(index) && GgIsGpugraph(index);
-
-	if (RelationIsValid(index))
-		RelationClose(index);
-	return ours;
-}
 
 /*
  * Is expr the distance that a scan is ordered by?  The scan has the indexed column on the left, the
@@ -79,7 +66,7 @@ OrderedScan(const Plan *plan)
 		plan = linitial(((const CustomScan *) plan)->custom_plans);
 	if (plan == NULL || !IsA(plan, IndexScan) ||
 		list_length(((const IndexScan *) plan)->indexorderbyorig) != 1 ||
-		!IsOurIndex(((const IndexScan *) plan)->indexid))
+		!GgIsGpugraphIndex(((const IndexScan *) plan)->indexid))
 		return NULL;
 	return (const IndexScan *) plan;
 }

@@ -132,6 +132,18 @@ GgIsGpugraph(Relation index)
 	return index->rd_indam != NULL && index->rd_indam->amoptions == ggoptions;
 }
 
+/* Whether a locked index, which need not be open, is of this access method. */
+static inline bool
+GgIsGpugraphIndex(Oid indexid)
+{
+	Relation	index = RelationIdGetRelation(indexid);
+	bool		ours = RelationIsValid(index) && GgIsGpugraph(index);
+
+	if (RelationIsValid(index))
+		RelationClose(index);
+	return ours;
+}
+
 /* ---- error.c ----------------------------------------------------------- */
 
 /* ereport(ERROR) with the SQLSTATE and hint of a failed status.  doing completes "while ...". */

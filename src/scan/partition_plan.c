@@ -18,23 +18,10 @@
 #include "nodes/plannodes.h"
 #include "optimizer/planner.h"
 #include "utils/fmgroids.h"
-#include "utils/relcache.h"
 
 static planner_hook_type prev_hook = NULL;
 
 static void Replace(Plan **plan);
-
-static bool
-IsOurIndex(Oid indexid)
-{
-	/* the planner's lock on it is still held */
-	Relation	index = RelationIdGetRelation(indexid);
-	bool		ours = RelationIsValid(index) && GgIsGpugraph(index);
-
-	if (RelationIsValid(index))
-		RelationClose(index);
-	return ours;
-}
 
 /* Is the order that of one distance, ascending? */
 static bool
@@ -62,7 +49,7 @@ FirstToSearch(const MergeAppend *merge)
 		const OpExpr *distance;
 
 		if (!IsA(scan, IndexScan) || list_length(scan->indexorderby) != 1 ||
-			!IsOurIndex(scan->indexid))
+			!GgIsGpugraphIndex(scan->indexid))
 			continue;
 		distance = linitial_node(OpExpr, scan->indexorderby);
 		if (first == NULL)

@@ -135,7 +135,6 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 /* The codes that walks measure by where a device has no full rows for them. */
 #define GG_DEVICE_CODES(metric)	((metric) == GG_METRIC_L1 ? GG_CODES_INT8 : GG_CODES_INT4)
 
-
 /*
  * What a backend's query names.  (entry, serial) is one version of a resident, which never
  * changes: a refresh makes a new one.  entry is opaque.

@@ -103,8 +103,8 @@ ReadFile(const char *path, GgPreloadItem *items, int max)
 		if (errno == ENOENT)
 			return -1;
 		ereport(LOG,
-					(errcode_for_file_access(),
-					 errmsg("could not read file \"%s\": %m", path)));
+				(errcode_for_file_access(),
+				 errmsg("could not read file \"%s\": %m", path)));
 		return 0;
 	}
 	size = fstat(fileno(file), &st) == 0 ? Min((Size) st.st_size, PRELOAD_MAX_BYTES) + 1 : 1;

@@ -337,10 +337,10 @@ extern void GgDeviceTrouble(GgWorker *worker, const gg_status *status);
 
 /* ---- preload.c ---------------------------------------------------------------------------- */
 
-/* number: the device's place in gg_service->devices. */
-/* The file of a device. */
+/* The name of the list of a device, of GG_PRELOAD_NAME bytes at most. */
 extern void GgPreloadName(const GgDevice *device, const gg_device_info *info, char *name);
 
+/* number: the device's place in gg_service->devices, by which lists were named once. */
 extern int	GgPreloadRead(const char *name, int number, GgPreloadItem *items, int max);
 extern void GgPreloadWrite(const char *name, const GgPreloadItem *items, int nitems);
 
