@@ -134,7 +134,7 @@ Open(PartitionsState *node, Partition *partition)
 	partition->state = ExecInitNode(partition->plan, estate, node->eflags);
 	partition->ours = IsOurs(partition->state);
 	node->css.custom_ps = lappend(node->css.custom_ps, partition->state);
-	if (IsA(partition->state, IndexScanState))
+	if (partition->ours)
 		GgTellScan((IndexScanState *) partition->state, node->limit);
 	MemoryContextSwitchTo(old);
 }
