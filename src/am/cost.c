@@ -383,8 +383,14 @@ ReadRows(const IndexShape *shape, double wanted)
 		.k = (uint32) Min(rows, GG_MAX_ROWS), .itopk_size = PG_UINT32_MAX,
 		.rerank = gg_rerank_setting
 	};
+	const double due = gg_rerank_size(&params, (gg_codes) shape->meta->coded,
+									  shape->meta->dimensions);
 
-	return gg_rerank_size(&params, (gg_codes) shape->meta->coded, shape->meta->dimensions);
+	const double first = (double) GgMeasureUntil(0, rows, (uint64) due);
+
+	if (gg_iterative_scan == GG_ITERATIVE_OFF || gg_rerank_setting > 0)
+		return due;
+	return first + GG_MEASURED_SHARE * (due - first);
 }
 
 /* The time for the first rows that match.  share says how many, as a share of all that do. */
