@@ -196,14 +196,7 @@ MeasureRows(GgPageSource *source, uint32 k, uint64 *keys)
 		CHECK_FOR_INTERRUPTS();
 		GgSourceSweep(source, first, count, distances);
 		for (uint32 i = 0; i < count; i++)
-		{
-			uint64		key = key_of(distances[i], first + i);
-
-			if (found < k)
-				heap_push(keys, found++, key);
-			else if (key < keys[0])
-				heap_replace(keys, k, key);
-		}
+			found = heap_offer(keys, found, k, key_of(distances[i], first + i));
 	}
 	heap_sort(keys, found);
 	return found;
