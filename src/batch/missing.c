@@ -36,7 +36,6 @@ struct GgCopies
 		uint32		id;			/* GgSegment.id */
 		gg_index   *index;
 	}			copies[GG_MAX_SEGMENTS];
-	MemoryContextCallback callback;
 };
 
 static void
@@ -58,9 +57,7 @@ GgMakeCopies(uint64 queries)
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "starting a search");
 	copies->queries = queries;
-	copies->callback.func = FreeCopies;
-	copies->callback.arg = copies;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, &copies->callback);
+	GgAtReset(CurrentMemoryContext, FreeCopies, copies);
 	return copies;
 }
 
