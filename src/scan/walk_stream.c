@@ -41,7 +41,6 @@ typedef struct WalkStream
 	uint32		nmeasured;
 	uint32		next_measured;
 	uint32		measured_room;
-	MemoryContextCallback callback; /* gives the walk back, after an error too */
 } WalkStream;
 
 /* ---- the nearest of all lists ----------------------------------------- */
@@ -175,9 +174,8 @@ MeasureTaken(GgScanOpaque *so, GgStream *stream, const uint32 *nodes, uint32 cou
 	if (state->nmeasured + count > state->measured_room)
 	{
 		state->measured_room = Max(2 * state->measured_room, state->nmeasured + GG_MAX_DEGREE);
-		state->measured = state->measured == NULL ?
-			MemoryContextAlloc(so->context, state->measured_room * sizeof(uint64)) :
-			repalloc_huge(state->measured, state->measured_room * sizeof(uint64));
+		state->measured = GgEnlarge(so->context, state->measured,
+									state->measured_room * sizeof(uint64));
 	}
 	GgSourceDistances(&stream->source, nodes, count, distances);
 	for (uint32 i = 0; i < count; i++)
@@ -265,9 +263,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	GgUseCodes(so, stream);
 	state = MemoryContextAllocZero(so->context, sizeof(WalkStream));
 	state->walk = GetWalk();
-	state->callback.func = GiveBackWalk;
-	state->callback.arg = state;
-	MemoryContextRegisterResetCallback(so->context, &state->callback);
+	GgAtReset(so->context, GiveBackWalk, state);
 	stream->state = state;
 
 	params.k = AlwaysExpanded(so, stream->itopk);
