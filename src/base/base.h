@@ -200,6 +200,14 @@ extern void GgOpenDevice(const gg_engine *engine);
  */
 extern gg_status GgLookAtDevice(const gg_engine *engine, int device, gg_device_info *info);
 
+/* ---- memory.c ---------------------------------------------------------- */
+
+/* Have func called when the context is reset or deleted, after an error, too. */
+extern void GgAtReset(MemoryContext context, MemoryContextCallbackFunction func, void *arg);
+
+/* Make an array so long, or a new one of NULL. */
+extern void *GgEnlarge(MemoryContext context, void *array, Size bytes);
+
 /* ---- shared_memory.c --------------------------------------------------- */
 
 /*

@@ -970,10 +970,7 @@ KeepBack(GgScanOpaque *so, GgStream *stream, uint32 place)
 	if (state->nlate == state->late_cap)
 	{
 		state->late_cap = Max(64, state->late_cap * 2);
-		if (state->late == NULL)
-			state->late = MemoryContextAlloc(so->context, state->late_cap * sizeof(uint64));
-		else
-			state->late = repalloc_huge(state->late, state->late_cap * sizeof(uint64));
+		state->late = GgEnlarge(so->context, state->late, state->late_cap * sizeof(uint64));
 	}
 	state->late[state->nlate++] = state->keys[place];
 }

@@ -481,6 +481,13 @@ GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
 	return gg_rerank_size(&params, (gg_codes) meta->coded, meta->dimensions);
 }
 
+/* Are all rows read that are due, however far the next ones are? */
+static inline bool
+GgReadsAllDue(GgIterativeScan mode)
+{
+	return mode == GG_ITERATIVE_OFF || gg_rerank_setting > 0;
+}
+
 /* Make stream->source ready to read the segment. */
 static inline void
 GgNeedSource(GgScanOpaque *so, GgStream *stream)

@@ -8,13 +8,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 use Gpugraph;
+use Residency;
 
 my $publisher = new_node('publisher', init => { allows_streaming => 'logical' });
 make_items($publisher, 2000, 16);
 my $subscriber = newer_node('subscriber');
 init_node($subscriber);
-$subscriber->append_conf('postgresql.conf', "autovacuum = off\njit = off\n
-	shared_preload_libraries = 'gpugraph'\n");
+$subscriber->append_conf('postgresql.conf', "autovacuum = off\njit = off\n" . service_conf());
 $subscriber->start;
 $subscriber->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 load_helpers($subscriber);
@@ -72,6 +72,13 @@ equal('vacuumed');
 $publisher->safe_psql('postgres', 'CREATE TABLE kept AS SELECT * FROM items; TRUNCATE items;
 	INSERT INTO items SELECT * FROM kept WHERE id % 2 = 0');
 equal('truncated and filled');
+$subscriber->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+truth_by_device($subscriber, "on the subscriber's device");
+$publisher->safe_psql('postgres', 'UPDATE items SET val = val * 1.01 WHERE id % 5 = 0');
+$publisher->wait_for_catchup('nearest');
+$subscriber->safe_psql('postgres', "SELECT gpugraph_merge('items_idx'),
+	gpugraph_prewarm('items_idx')");
+truth_by_device($subscriber, 'after more changes');
 
 # the subscriber goes on alone, as after a switch to it
 $subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION nearest');
