@@ -260,7 +260,7 @@ GgDeviceExactTime(double nodes, double words, double matching, double row_bytes)
 static double
 RerankedNodes(const IndexShape *shape, gg_codes codes, double list, double wanted)
 {
-	gg_search_params params = {.rerank = gg_rerank_setting};
+	gg_search_params params = GgSearchSettings();
 
 	params.itopk_size = (uint32) Min(list, GG_MAX_NODES);
 	params.k = (uint32) Min(GgRowsToTake((uint64) (list / 2), (uint64) Max(shape->limit, 0),
@@ -379,12 +379,8 @@ ReadRows(const IndexShape *shape, double wanted)
 {
 	const uint64 rows = GgRowsToTake((gg_itopk_size + 1) / 2, (uint64) Max(shape->limit, 0),
 									 (uint64) Max(wanted - 1, 0));
-	gg_search_params params = {
-		.k = (uint32) Min(rows, GG_MAX_ROWS), .itopk_size = PG_UINT32_MAX,
-		.rerank = gg_rerank_setting
-	};
 
-	return gg_rerank_size(&params, (gg_codes) shape->meta->coded, shape->meta->dimensions);
+	return GgRowsToRead(shape->meta, rows);
 }
 
 /* The time for the first rows that match.  share says how many, as a share of all that do. */

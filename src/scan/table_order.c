@@ -344,7 +344,8 @@ ReadDue(IndexScanDesc scan,
 	const uint64 gone = Gone(order);
 	const uint64 wanted = GgRowsWanted(so->mode, so->limit, gone);
 	const uint64 due = so->all_exact ? PG_UINT64_MAX : GgRowsToRead(so->meta, wanted);
-	const bool	all = so->all_exact || so->mode == GG_ITERATIVE_OFF || gg_rerank_setting > 0;
+	const bool	all = so->all_exact || so->mode == GG_ITERATIVE_OFF ||
+		so->params.rerank > 0;
 
 	const uint64 before = order->taken;
 

@@ -150,8 +150,9 @@ static uint32
 RerankSize(const GgScanOpaque *so, const GgStream *stream)
 {
 	const uint32 half = so->mode == GG_ITERATIVE_OFF ? stream->itopk : (stream->itopk + 1) / 2;
-	gg_search_params params = {.itopk_size = stream->itopk, .rerank = gg_rerank_setting};
+	gg_search_params params = so->params;
 
+	params.itopk_size = stream->itopk;
 	params.k = (uint32) Min(GgRowsToTake(half, so->limit, stream->handed), stream->itopk);
 	return gg_rerank_size(&params, stream->source.codes, so->meta->dimensions);
 }
@@ -246,7 +247,7 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
-	gg_search_params params = {.itopk_size = stream->itopk, .mode = so->search_mode};
+	gg_search_params params = so->params;
 	WalkStream *state;
 	gg_status	status;
 
@@ -266,6 +267,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	GgAtReset(so->context, GiveBackWalk, state);
 	stream->state = state;
 
+	params.itopk_size = stream->itopk;
 	params.k = AlwaysExpanded(so, stream->itopk);
 	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
 	if (status.code != GG_OK)
