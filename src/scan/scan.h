@@ -127,6 +127,7 @@ typedef struct GgDeviceAnswer
 	uint32		lists;			/* bitmap of the segments that it answered for ... */
 	uint32		exact;			/* ... and of those whose rows it measured */
 	uint32		walked;			/* ... and, with a filter, of those that it walked */
+	uint32		walk_length;	/* ... and the length of their lists */
 	bool		uncertain;		/* a walk's list that may turn out to be for nothing */
 	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
@@ -466,19 +467,23 @@ GgRowsWanted(GgIterativeScan mode, uint32 limit, uint64 taken)
 		GgRowsToTake((gg_itopk_size + 1) / 2, limit, taken);
 }
 
-/*
- * How many rows of the table are to be measured before the wanted ones are handed out?  As many
- * more as after any walk by codes.
- */
+/* How many rows are to be measured, at most, before the wanted ones are handed out? */
 static inline uint32
-GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
+GgRowsToMeasure(const GgMetaPageData *meta, gg_codes codes, uint64 wanted)
 {
 	gg_search_params params = {
 		.itopk_size = PG_UINT32_MAX, .rerank = gg_rerank_setting,
 		.k = (uint32) Min(wanted, GG_MAX_ROWS)
 	};
 
-	return gg_rerank_size(&params, (gg_codes) meta->coded, meta->dimensions);
+	return gg_rerank_size(&params, codes, meta->dimensions);
+}
+
+/* The same of the table. */
+static inline uint32
+GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
+{
+	return GgRowsToMeasure(meta, (gg_codes) meta->coded, wanted);
 }
 
 /* Are all rows read that are due, however far the next ones are? */
