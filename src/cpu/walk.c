@@ -182,7 +182,7 @@ take_entry(gg_walk *walk, uint32_t *node)
 	key = walk->entries[walk->next_entry];
 	while (*i < walk->list.count && keys[*i] != key)
 		(*i)++;
-	if (*i == walk->list.count || (*i >= walk->always && key > walk->reach))
+	if (*i == walk->list.count || (*i >= walk->params.k && key > walk->reach))
 		return false;
 	keys[*i] |= KEY_EXPANDED;
 	walk->next_entry++;
