@@ -126,7 +126,13 @@ GgOperatorDistance(gg_metric metric, float distance)
 	return metric == GG_METRIC_L2 ? sqrt((double) distance) : distance;
 }
 
-/* The same for the scan's row. */
+float
+GgEngineDistance(gg_metric metric, double value)
+{
+	return (float) (metric == GG_METRIC_L2 ? value * value : value);
+}
+
+/* The operator's value for the scan's row. */
 static double
 OperatorDistance(const GgScanOpaque *so)
 {

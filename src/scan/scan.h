@@ -127,6 +127,7 @@ typedef struct GgDeviceAnswer
 	uint32		lists;			/* bitmap of the segments that it answered for ... */
 	uint32		exact;			/* ... and of those whose rows it measured */
 	uint32		walked;			/* ... and, with a filter, of those that it walked */
+	uint32		walk_length;	/* ... and the length of their lists */
 	bool		uncertain;		/* a walk's list that may turn out to be for nothing */
 	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
