@@ -155,8 +155,18 @@ GgIsLocal(Relation index)
 
 /* ---- error.c ----------------------------------------------------------- */
 
-/* ereport(ERROR) with the SQLSTATE and hint of a failed status.  doing completes "while ...". */
+/*
+ * ereport(ERROR) with the SQLSTATE and hint of a failed status.  doing completes "while ...".
+ * GG_ECALLBACK: a callback has left its error on PostgreSQL's stack, and that is thrown.
+ */
 pg_noreturn extern void GgReportStatus(const gg_status *status, const char *doing);
+
+static inline void
+GgCheckStatus(const gg_status *status, const char *doing)
+{
+	if (unlikely(status->code != GG_OK))
+		GgReportStatus(status, doing);
+}
 
 /* ereport(ERROR) about a page that is not what the directory says. */
 pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
@@ -170,6 +180,9 @@ pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, co
  * false at first, and true when an error was caught here and lies on PostgreSQL's error stack.
  */
 extern bool GgServeInterrupts(bool *caught);
+
+/* The same as such a callback, with ctx that bool. */
+extern bool GgIsInterrupted(void *ctx);
 extern void GgThrowInterrupts(bool caught);
 
 /*

@@ -48,6 +48,8 @@ GgReportStatus(const gg_status *status, const char *doing)
 {
 	const char *hint = StatusHint(status->code);
 
+	if (status->code == GG_ECALLBACK)
+		PG_RE_THROW();
 	if (status->code == GG_ECANCELED)
 	{
 		/* normally throws, with the message for this kind of interrupt */

@@ -133,6 +133,12 @@ GgServeInterrupts(bool *caught)
 	return *caught || GgInterruptEnds();
 }
 
+bool
+GgIsInterrupted(void *ctx)
+{
+	return GgServeInterrupts(ctx);
+}
+
 void
 GgThrowInterrupts(bool caught)
 {

@@ -203,8 +203,7 @@ FindResident(GgBulk *bulk)
 		bulk->ref.nsegments != meta->nsegments ||
 		bulk->ref.delta_pages > meta->delta_pages ||
 		bulk->ref.delta_pages % GgDeltaPagesPerRow(meta) != 0 ||
-		(uint64) (meta->delta_pages - bulk->ref.delta_pages) / GgDeltaPagesPerRow(meta) *
-		GgDeltaRowsPerPage(meta) > MOST_TAIL_ROWS)
+		GgRowsOnPages(meta, meta->delta_pages - bulk->ref.delta_pages) > MOST_TAIL_ROWS)
 		return false;
 	GgReadDelta(&bulk->lists, bulk->ref.delta_pages, meta->delta_pages, &bulk->tail);
 	bulk->distance = gg_distance_function(meta->metric, meta->element);
@@ -354,7 +353,7 @@ MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 
 		if (l != -1)
 			limit = list < meta->nsegments ? meta->segments[list].nodes :
-				meta->delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+				GgRowsOnPages(meta, meta->delta_pages);
 		candidates[n] = l == -1 ? merge->tail[merge->next_tail++] :
 			merge->keys[l][merge->next[l]++];
 		lists[n] = (uint8) list;

@@ -11,17 +11,11 @@
 #include "miscadmin.h"
 #include "utils/snapmgr.h"
 
-/* Slots of the delta's pages, with those of pages that VACUUM has given back. */
-static uint64
-DeltaSlots(const GgMetaPageData *meta)
-{
-	return (uint64) (meta->delta_pages / GgDeltaPagesPerRow(meta)) * GgDeltaRowsPerPage(meta);
-}
-
 uint64
 GgCountPlaces(const GgMetaPageData *meta)
 {
-	uint64		places = DeltaSlots(meta);
+	/* with those of pages that VACUUM has given back */
+	uint64		places = GgRowsOnPages(meta, meta->delta_pages);
 
 	for (int i = 0; i < meta->nsegments; i++)
 		places += meta->segments[i].rows;
@@ -60,7 +54,7 @@ ReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *array, 
 			  uint32 count, ItemPointerData *tids)
 {
 	uint32		per_page = GgDeltaRowsPerPage(meta);
-	uint64		number = GgDeltaFirst(meta) + slot / per_page * GgDeltaPagesPerRow(meta);
+	uint64		number = GgDeltaPageOf(meta, slot);
 	uint32		first = slot % per_page;
 	uint32		rows = 0;
 	Buffer		buffer = InvalidBuffer;
@@ -91,7 +85,7 @@ uint32
 GgReadPlaces(Relation index, const GgMetaPageData *meta, uint64 first, uint32 most,
 			 ItemPointerData *tids)
 {
-	uint64		slots = DeltaSlots(meta);
+	uint64		slots = GgRowsOnPages(meta, meta->delta_pages);
 	GgArray		delta;
 	uint32		count;
 

@@ -148,12 +148,6 @@ ReadRows(Reading *reading)
 
 /* ---- lists ------------------------------------------------------------------- */
 
-static bool
-Cancelled(void *ctx)
-{
-	return GgServeInterrupts(ctx);
-}
-
 static void
 SayOnCpu(const char *detail)
 {
@@ -169,7 +163,8 @@ RunEngine(const gg_engine *engine, const gg_dataset *data, const gg_build_params
 {
 	bool		caught = false;
 	gg_control	control = {
-		.cancelled = Cancelled, .ctx = &caught, .threads = max_parallel_maintenance_workers + 1
+		.cancelled = GgIsInterrupted, .ctx = &caught,
+		.threads = max_parallel_maintenance_workers + 1
 	};
 	gg_status	status;
 
@@ -207,8 +202,7 @@ MakeLists(Reading *reading, const gg_dataset *data, const gg_build_params *param
 			status = RunEngine(&gg_cpu_engine, data, params, reading->lists);
 		}
 	}
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "making the lists of a k-NN graph");
+	GgCheckStatus(&status, "making the lists of a k-NN graph");
 }
 
 static uint32

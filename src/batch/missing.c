@@ -54,21 +54,10 @@ GgMakeCopies(uint64 queries)
 	GgCopies   *copies = palloc0(sizeof(GgCopies));
 	gg_status	status = gg_walk_create(&copies->walk);
 
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "starting a search");
+	GgCheckStatus(&status, "starting a search");
 	copies->queries = queries;
 	GgAtReset(CurrentMemoryContext, FreeCopies, copies);
 	return copies;
-}
-
-static void
-CheckStatus(const gg_status *status)
-{
-	/* a callback left its error on the stack */
-	if (status->code == GG_ECALLBACK)
-		PG_RE_THROW();
-	if (status->code != GG_OK)
-		GgReportStatus(status, "searching a gpugraph index");
 }
 
 /* ---- in memory ---------------------------------------------------------------------- */
@@ -89,7 +78,7 @@ CopyArray(GgLists *lists, gg_index *index, const GgArray *array, gg_part part, u
 		CHECK_FOR_INTERRUPTS();
 		GgReadArray(lists->target->index, lists->meta->instance, array, done, piece, here);
 		status = gg_cpu_engine.index_write(index, part, offset + done, piece, here);
-		CheckStatus(&status);
+		GgCheckStatus(&status, "searching a gpugraph index");
 		done += here;
 	}
 	pfree(piece);
@@ -115,7 +104,7 @@ CopySegment(GgLists *lists, int list, gg_index *index)
 	CopyArray(lists, index, &source->pivots, GG_PART_PIVOTS, 0,
 			  (uint64) source->source.npivots * sizeof(GgPivotEntry));
 	status = gg_cpu_engine.index_finish(index, nodes, NULL);
-	CheckStatus(&status);
+	GgCheckStatus(&status, "searching a gpugraph index");
 }
 
 /* The copy of a segment, which is made where that pays; NULL: there is none. */
@@ -141,7 +130,7 @@ FindCopy(GgLists *lists, GgCopies *copies, int list)
 		copies->bytes + bytes > get_hash_memory_limit())
 		return NULL;
 	status = gg_cpu_engine.index_create(&shape, &index);
-	CheckStatus(&status);
+	GgCheckStatus(&status, "searching a gpugraph index");
 	/* it is closed with the others, even when an error leaves it half filled */
 	copies->copies[copies->ncopies].index = index;
 	copies->copies[copies->ncopies++].id = GG_NO_SEGMENT;
@@ -151,18 +140,12 @@ FindCopy(GgLists *lists, GgCopies *copies, int list)
 	return index;
 }
 
-static bool
-Cancelled(void *ctx)
-{
-	return GgServeInterrupts(ctx);
-}
-
 static void
 SearchCopy(gg_index *index, const GgMissingList *missing)
 {
 	bool		caught = false;
 	gg_control	control = {
-		.cancelled = Cancelled, .ctx = &caught, .threads = max_parallel_workers_per_gather + 1
+		.cancelled = GgIsInterrupted, .ctx = &caught, .threads = max_parallel_workers_per_gather + 1
 	};
 	gg_status	status;
 
@@ -173,7 +156,7 @@ SearchCopy(gg_index *index, const GgMissingList *missing)
 		status = gg_cpu_engine.index_search(index, missing->params, missing->vectors,
 											missing->count, &control, missing->keys);
 	GgThrowInterrupts(caught);
-	CheckStatus(&status);
+	GgCheckStatus(&status, "searching a gpugraph index");
 }
 
 /* ---- on pages ----------------------------------------------------------------------- */
@@ -207,7 +190,7 @@ Walk(gg_walk *walk, GgPageSource *source, const gg_search_params *params, uint64
 	gg_candidate candidate;
 	uint32		found = 0;
 
-	CheckStatus(&status);
+	GgCheckStatus(&status, "searching a gpugraph index");
 	while (found < params->k && gg_walk_next(walk, &candidate))
 		keys[found++] = key_of(candidate.distance, candidate.node);
 	return found;

@@ -162,8 +162,7 @@ LockTidPage(GgLists *lists, int list, uint32 row, Buffer *buffer)
 	}
 	else
 	{
-		uint64		number = GgDeltaFirst(meta) +
-			row / GgDeltaRowsPerPage(meta) * GgDeltaPagesPerRow(meta);
+		uint64		number = GgDeltaPageOf(meta, row);
 
 		if (GgArrayBlock(&lists->delta, number) == InvalidBlockNumber)
 			return false;
@@ -474,8 +473,7 @@ GgReadDelta(GgLists *lists, uint32 first_page, uint32 end_page, GgDeltaRows *row
 	const GgMetaPageData *meta = lists->meta;
 	Relation	index = lists->target->index;
 	uint32		npages = GgDeltaPagesPerRow(meta);
-	uint32		per_page = GgDeltaRowsPerPage(meta);
-	Size		most = (Size) (end_page - first_page) / npages * per_page;
+	Size		most = GgRowsOnPages(meta, end_page - first_page);
 
 	rows->count = 0;
 	rows->rows = palloc(Max(most, 1) * sizeof(uint32));
@@ -490,7 +488,7 @@ GgReadDelta(GgLists *lists, uint32 first_page, uint32 end_page, GgDeltaRows *row
 			continue;			/* VACUUM has given it back */
 		buffer = GgReadPage(index, meta->instance, &lists->delta, number, BUFFER_LOCK_SHARE);
 		GgTestForOldSnapshot(GetActiveSnapshot(), index, BufferGetPage(buffer));
-		TakeDeltaPage(lists, buffer, number, page / npages * per_page, rows);
+		TakeDeltaPage(lists, buffer, number, GgRowsOnPages(meta, page), rows);
 		UnlockReleaseBuffer(buffer);
 	}
 }

@@ -128,8 +128,7 @@ StartThread(GgBuild *build, GgSegmentWork *work)
 	if (task.engine == &gg_cpu_engine)
 		task.device = GG_DEVICE_IN_USE;
 	status = gg_engine_thread_start(&task, &work->thread);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "building a gpugraph index");
+	GgCheckStatus(&status, "building a gpugraph index");
 	work->state = GG_WORK_GRAPH;
 }
 
@@ -287,8 +286,7 @@ LearnEdges(GgBuild *build, GgSegmentWork *work)
 	build->engine_phase = -1;
 	status = GgLearnNewGraph(build->sample, &graph, build->plan.engine, &control, &edges);
 	GgThrowInterrupts(build->caught);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "learning edges of a gpugraph index");
+	GgCheckStatus(&status, "learning edges of a gpugraph index");
 	GgSetLearnedEdges(work->segment, edges);
 }
 

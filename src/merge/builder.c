@@ -165,8 +165,7 @@ BuildHere(GgMerge *merge)
 	status = RunEngine(merge, engine);
 	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
 		status = RunEngine(merge, &gg_cpu_engine);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "merging segments of a gpugraph index");
+	GgCheckStatus(&status, "merging segments of a gpugraph index");
 }
 
 /* Learn the edges of the index's sample, if there is one. */
@@ -190,8 +189,7 @@ LearnMerged(GgMerge *merge)
 	GgBeginCall(&merge->call);
 	status = GgLearnNewGraph(sample, &graph, &gg_cpu_engine, &control, &merge->learned);
 	GgEndCall(&merge->call);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "learning edges of a gpugraph index");
+	GgCheckStatus(&status, "learning edges of a gpugraph index");
 	pfree(unconstify(float *, sample->queries));
 	pfree(sample);
 }

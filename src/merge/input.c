@@ -166,8 +166,8 @@ GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta, uint32 most)
 	input->end_page = Min(GgSealableEnd(meta), input->first_page +
 								   (most / GgDeltaRowsPerPage(meta) + UINT64CONST(1)) *
 								   GgDeltaPagesPerRow(meta));
-	input->nodes = input->rows = (uint32) (input->end_page - input->first_page) /
-		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+	input->nodes = input->rows =
+		GgRowsOnPages(meta, (uint32) (input->end_page - input->first_page));
 	AddRows(plan, input);
 }
 

@@ -235,8 +235,7 @@ MeasureRows(GgLearning *learning, const char *rows, uint32 count, const uint32 *
 		ReleaseEngine(learning);
 		status = RunEngine(learning, &data, live, keys);
 	}
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "learning edges of a gpugraph index");
+	GgCheckStatus(&status, "learning edges of a gpugraph index");
 }
 
 /* The nearest live nodes of each query, nearest first, GG_LEARN_LIST of each. */
@@ -323,8 +322,7 @@ LearnSegment(GgLearning *learning, GgMergeInput *input)
 	GgBeginCall(&learning->call);
 	status = gg_learn(&rule, &learning->control, adjacency, &stats);
 	GgEndCall(&learning->call);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "learning edges of a gpugraph index");
+	GgCheckStatus(&status, "learning edges of a gpugraph index");
 	if (stats.edges > 0)
 		WriteAdjacency(learning, input, adjacency);
 	learning->edges += stats.edges;

@@ -247,12 +247,6 @@ DrawSample(Sample *sample)
 						 "for each partition.")));
 }
 
-static bool
-Cancelled(void *ctx)
-{
-	return GgServeInterrupts(ctx);
-}
-
 /* The centroids, as the text of an array. */
 static char *
 MakeCentroids(const Sample *sample)
@@ -261,7 +255,7 @@ MakeCentroids(const Sample *sample)
 	float	   *centroids = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
 	bool		caught = false;
 	gg_control	control = {
-		.cancelled = Cancelled, .ctx = &caught, .threads = max_parallel_workers_per_gather + 1
+		.cancelled = GgIsInterrupted, .ctx = &caught, .threads = max_parallel_workers_per_gather + 1
 	};
 	gg_kmeans_params params = {
 		.k = sample->partitions, .rounds = KMEANS_ROUNDS, .seed = 1, .unit = sample->unit
@@ -271,8 +265,7 @@ MakeCentroids(const Sample *sample)
 	StringInfoData text;
 
 	GgThrowInterrupts(caught);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "choosing centroids");
+	GgCheckStatus(&status, "choosing centroids");
 	initStringInfo(&text);
 	for (uint32 c = 0; c < sample->partitions; c++)
 	{

@@ -253,7 +253,7 @@ MeasureDeltaPage(GgScanOpaque *so, GgStream *stream, uint32 page_number, DeltaRe
 {
 	const GgMetaPageData *meta = so->meta;
 	uint64		number = GgDeltaFirst(meta) + page_number;
-	uint32		first = page_number / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+	uint32		first = GgRowsOnPages(meta, page_number);
 	Size		row_bytes = GgDeltaRowBytes(meta);
 	uint64		match[GG_PAGE_PAYLOAD / sizeof(uint64) / 64 + 1];
 	const char *rows;

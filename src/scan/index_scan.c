@@ -85,7 +85,7 @@ NameDelta(GgScanOpaque *so, GgStream *stream, uint32 first_page, uint32 end_page
 {
 	stream->itopk = gg_itopk_size;
 	/* nodes count from the delta's first page, whatever the stream's is */
-	stream->nodes = end_page / GgDeltaPagesPerRow(so->meta) * GgDeltaRowsPerPage(so->meta);
+	stream->nodes = GgRowsOnPages(so->meta, end_page);
 	stream->first_page = first_page;
 	stream->end_page = end_page;
 }
@@ -239,10 +239,8 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 	}
 	else
 	{
-		uint32		per_page = GgDeltaRowsPerPage(so->meta);
-		uint64		number = GgDeltaFirst(so->meta) +
-			row / per_page * GgDeltaPagesPerRow(so->meta);
-		Size		offset = row % per_page * GgDeltaRowBytes(so->meta);
+		uint64		number = GgDeltaPageOf(so->meta, row);
+		Size		offset = row % GgDeltaRowsPerPage(so->meta) * GgDeltaRowBytes(so->meta);
 
 		/* a device may still know a row that VACUUM has given back */
 		if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)

@@ -113,8 +113,7 @@ GetWalk(void)
 	if (nspare_walks > 0)
 		return spare_walks[--nspare_walks];
 	status = gg_walk_create(&walk);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "starting a search");
+	GgCheckStatus(&status, "starting a search");
 	return walk;
 }
 
@@ -127,15 +126,6 @@ GiveBackWalk(void *arg)
 		spare_walks[nspare_walks++] = walk;
 	else
 		gg_walk_free(walk);
-}
-
-static void
-ReportWalk(const gg_status *status)
-{
-	/* a callback left its error on the stack */
-	if (status->code == GG_ECALLBACK)
-		PG_RE_THROW();
-	GgReportStatus(status, "searching a gpugraph index");
 }
 
 static void
@@ -317,8 +307,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	params.itopk_size = stream->itopk;
 	params.k = AlwaysExpanded(so, stream->itopk);
 	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
-	if (status.code != GG_OK)
-		ReportWalk(&status);
+	GgCheckStatus(&status, "searching a gpugraph index");
 	AddNearest(so, state->walk);
 	CountDistances(so, state);
 	return GG_LIST_READY;
@@ -336,8 +325,7 @@ WalkNextList(GgScanOpaque *so, GgStream *stream)
 		return GG_LIST_SEARCHED;
 	stream->itopk = itopk;
 	status = gg_walk_widen(state->walk, itopk);
-	if (status.code != GG_OK)
-		ReportWalk(&status);
+	GgCheckStatus(&status, "searching a gpugraph index");
 	CountDistances(so, state);
 	return GG_LIST_READY;
 }

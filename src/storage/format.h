@@ -395,4 +395,18 @@ GgDeltaRowsPerPage(const GgMetaPageData *meta)
 	return Max(1, (uint32) (GG_PAGE_PAYLOAD / GgDeltaRowBytes(meta)));
 }
 
+/* Rows that so many delta pages have room for; 0 pages where dimensions are not known yet. */
+static inline uint32
+GgRowsOnPages(const GgMetaPageData *meta, uint32 pages)
+{
+	return pages == 0 ? 0 : pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+}
+
+/* The number of the page on which a row of the delta starts.  Rows count from its first page. */
+static inline uint64
+GgDeltaPageOf(const GgMetaPageData *meta, uint32 row)
+{
+	return GgDeltaFirst(meta) + row / GgDeltaRowsPerPage(meta) * GgDeltaPagesPerRow(meta);
+}
+
 #endif							/* GG_FORMAT_H */

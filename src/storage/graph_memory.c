@@ -47,8 +47,7 @@ EngineBytes(const GgGraphMemory *memory, uint32 n)
 	gg_status	status;
 
 	status = memory->engine->build_bytes(&data, memory->params, memory->control, &bytes);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "estimating the memory of a graph");
+	GgCheckStatus(&status, "estimating the memory of a graph");
 	return bytes;
 }
 

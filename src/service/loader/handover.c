@@ -207,7 +207,7 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 		GgLoadList *list = &job->lists[n];
 
 		list->segment = list->graph = GG_NO_SEGMENT;
-		list->n = GgDeltaRows(meta, job->delta_pages);
+		list->n = GgRowsOnPages(meta, job->delta_pages);
 		list->shape.capacity = list->shape.rows = list->n;
 		list->shape.words = list->n > 0 ? meta->filter_words : 0;
 		list->shape.dim = meta->dimensions;
@@ -417,7 +417,7 @@ KeepDelta(const GgMetaPageData *meta, GgLoadJob *job)
 	GgLoadList *list = &job->lists[job->nsegments];
 
 	job->delta_pages = job->delta_kept;
-	list->n = GgDeltaRows(meta, job->delta_pages);
+	list->n = GgRowsOnPages(meta, job->delta_pages);
 	list->shape.capacity = list->shape.rows = list->n;
 	job->nlists = job->nsegments + (list->n > 0);
 }

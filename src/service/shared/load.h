@@ -127,6 +127,15 @@ GgIsLoaded(const GgLoadList *list)
 	return !list->kept && !list->left_out && list->n > 0;
 }
 
+/* Have the load go without the delta. */
+static inline void
+GgDropDelta(GgLoadJob *job)
+{
+	job->delta_pages = job->delta_kept = 0;
+	job->nlists = job->nsegments;
+	job->lists[job->nsegments].n = 0;
+}
+
 /* ---- the delta's part of a load -------------------------------------------------- */
 
 /* Full pages of a delta: whole rows, and no page that an insert may still append to. */
@@ -139,13 +148,6 @@ GgFullDeltaPages(const GgMetaPageData *meta)
 		return 0;
 	npages = GgDeltaPagesPerRow(meta);
 	return npages > 1 ? meta->delta_pages / npages * npages : meta->delta_pages - 1;
-}
-
-static inline uint32
-GgDeltaRows(const GgMetaPageData *meta, uint32 delta_pages)
-{
-	return delta_pages == 0 ? 0 :
-		delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
 }
 
 #endif							/* GG_LOAD_H */

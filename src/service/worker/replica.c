@@ -218,9 +218,7 @@ GgLeaveToOthers(GgWorker *worker, GgLoadJob *job)
 	}
 	if (!job->part)
 		return true;
-	job->delta_pages = job->delta_kept = 0;
-	job->nlists = job->nsegments;
-	job->lists[job->nsegments].n = 0;
+	GgDropDelta(job);
 	return brings;
 }
 

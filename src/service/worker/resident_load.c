@@ -360,15 +360,6 @@ FindRoom(GgWorker *worker, int load, uint64 *bytes)
 	return GgMakeRoom(worker, job, *bytes);
 }
 
-/* A merge's load goes without the delta: nobody would bring it, and the next refresh does. */
-static void
-DropDelta(GgLoadJob *job)
-{
-	job->delta_pages = job->delta_kept = 0;
-	job->nlists = job->nsegments;
-	job->lists[job->nsegments].n = 0;
-}
-
 /*
  * Room for the whole, or for a part of it.  Nothing has to give way to the delta of a merge's load.
  */
@@ -377,9 +368,10 @@ FindRoomFor(GgWorker *worker, int load, uint64 *bytes)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
 
+	/* nobody would bring it, and the next refresh does */
 	if (job->ahead && job->delta_kept > 0 &&
 		worker->used_bytes + GgLoadBytes(worker, job) > GgLimitBytes(worker))
-		DropDelta(job);
+		GgDropDelta(job);
 	return FindRoom(worker, load, bytes);
 }
 
@@ -412,7 +404,7 @@ PinDelta(GgWorker *worker, int load)
 		GgUploadDelta(worker->upload, load, from, RowsOf(job, job->delta_skip),
 					  RowsOf(job, job->delta_kept));
 	else if (job->ahead)
-		DropDelta(job);
+		GgDropDelta(job);
 	else
 		job->delta_kept = 0;
 }
