@@ -253,19 +253,32 @@ GgDeviceExactTime(double nodes, double words, double matching, double row_bytes)
 		GG_DEVICE_BYTES_PER_US;
 }
 
+/* Of rows that are due to be measured where so many are wanted: those that are. */
+static double
+MeasuredRows(double wanted, double due)
+{
+	const double first = (double) GgMeasureUntil(0, (uint64) wanted, (uint64) due);
+
+	if (GgReadsAllDue(gg_iterative_scan))
+		return due;
+	return first + GG_MEASURED_SHARE * (due - first);
+}
+
 /*
  * Nodes that are measured by row after walks by codes of a segment, of which so many rows are
- * wanted.
+ * wanted.  at_once: without a look whether fewer do.
  */
 static double
-RerankedNodes(const IndexShape *shape, gg_codes codes, double list, double wanted)
+RerankedNodes(const IndexShape *shape, gg_codes codes, double list, double wanted, bool at_once)
 {
-	gg_search_params params = {.rerank = gg_rerank_setting};
+	gg_search_params params = GgSearchSettings();
+	double		due;
 
 	params.itopk_size = (uint32) Min(list, GG_MAX_NODES);
 	params.k = (uint32) Min(GgRowsToTake((uint64) (list / 2), (uint64) Max(shape->limit, 0),
 										 (uint64) Max(wanted - 1, 0)), params.itopk_size);
-	return gg_rerank_size(&params, codes, shape->meta->dimensions);
+	due = gg_rerank_size(&params, codes, shape->meta->dimensions);
+	return at_once ? due : MeasuredRows(params.k, due);
 }
 
 /*
@@ -308,7 +321,7 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 			Min(list * DISTANCES_PER_ENTRY, nodes) * WALK_TIME(walk_pages);
 		handed = list / 2 * shape->matching;
 		if (of->codes != GG_CODES_NONE && shape->meta->coded == GG_CODES_NONE)
-			time += RerankedNodes(shape, of->codes, list, Min(wanted, handed)) *
+			time += RerankedNodes(shape, of->codes, list, Min(wanted, handed), false) *
 				WALK_TIME(shape->index_pages);
 		if (wanted <= handed)
 			return time;
@@ -350,7 +363,7 @@ DeviceTime(const IndexShape *shape, const Nodes *of, double share)
 			time += GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
 		}
 		if (of->rowless && shape->meta->coded == GG_CODES_NONE)
-			time += RerankedNodes(shape, GG_DEVICE_CODES(shape->meta->metric), list, wanted) *
+			time += RerankedNodes(shape, GG_DEVICE_CODES(shape->meta->metric), list, wanted, true) *
 				WALK_TIME(shape->index_pages);
 		if (wanted <= list / 2)
 			return time;
@@ -379,12 +392,8 @@ ReadRows(const IndexShape *shape, double wanted)
 {
 	const uint64 rows = GgRowsToTake((gg_itopk_size + 1) / 2, (uint64) Max(shape->limit, 0),
 									 (uint64) Max(wanted - 1, 0));
-	gg_search_params params = {
-		.k = (uint32) Min(rows, GG_MAX_ROWS), .itopk_size = PG_UINT32_MAX,
-		.rerank = gg_rerank_setting
-	};
 
-	return gg_rerank_size(&params, (gg_codes) shape->meta->coded, shape->meta->dimensions);
+	return MeasuredRows((double) rows, GgRowsToRead(shape->meta, rows));
 }
 
 /* The time for the first rows that match.  share says how many, as a share of all that do. */

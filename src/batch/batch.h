@@ -117,6 +117,9 @@ extern double GgTrueDistance(GgFinder *finder, Datum query, ItemPointer ctid);
 /* The operator's value, from the engine's distance; NaN for a zero vector under cosine. */
 extern double GgOperatorDistance(gg_metric metric, float distance);
 
+/* The engine's distance, from the operator's value. */
+extern float GgEngineDistance(gg_metric metric, double value);
+
 /*
  * The indexed value of the row in a slot of the table.  ereport(ERROR) with 22004 where it is NULL,
  * though rows whose value is NULL are not indexed.

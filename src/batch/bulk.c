@@ -16,7 +16,7 @@
  * until no later candidate of a query can be nearer than its k rows, as a scan does (finder.c).
  *
  * Where the index has codes alone, as many visible rows of each query are read from the table as a
- * scan would read (GgRowsToRead()), and the k nearest of these are the answer.
+ * scan would read (GgRowsToRead(), GgIsTooFar()), and the k nearest of these are the answer.
  *
  * Rows of the delta that came after the device's copy are measured here.  Segments that the device
  * lacks are searched here, too, while it has the request (missing.c).  Where it walks by codes and
@@ -25,6 +25,8 @@
  * walk are searched here.
  */
 #include "batch/bulk.h"
+
+#include <math.h>
 
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -58,6 +60,8 @@ typedef struct GgBulkQuery
 	bool		complete;		/* there is no row behind the candidates */
 	bool		no_angle;		/* the query is a zero vector under cosine */
 	uint32		taken;			/* rows that were visible */
+	uint32		until;			/* rows to read before the next look whether that is enough */
+	float		largest_error;	/* of the estimates of rows that were read */
 	int			list;			/* of the rows to come */
 	uint32		row;
 	uint32		row_end;
@@ -153,7 +157,7 @@ ChooseRerank(GgBulk *bulk)
 	params.k = KeysWanted(bulk);
 	size = gg_rerank_size(&params, GG_DEVICE_CODES((gg_metric) bulk->lists.meta->metric),
 						  request->dim);
-	bulk->reranked = bulk->due > 0 ? bulk->due : pg_popcount32(coded) * size;
+	bulk->reranked = pg_popcount32(coded) * size;
 	if ((bulk->rowless | bulk->halved) == 0 || bulk->due > 0 || request->params.k >= size)
 		return true;
 	request->params.k = size;
@@ -227,8 +231,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->lists.target = target;
 	bulk->copies = copies;
 	bulk->k = (uint32) Min(k, itopk);
-	params->mode = gg_search_mode_setting;
-	params->rerank = gg_rerank_setting;
+	*params = GgSearchSettings();
 	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))
 		return false;
@@ -263,15 +266,9 @@ MeasureTail(const GgBulk *bulk, const float *vector, uint64 *keys)
 	uint32		n = 0;
 
 	for (uint32 i = 0; i < bulk->tail.count; i++)
-	{
-		uint64		key = key_of(bulk->distance(bulk->tail.vectors + i * row_bytes, vector,
-												bulk->ask.request.dim), bulk->tail.rows[i]);
-
-		if (n < most)
-			heap_push(keys, n++, key);
-		else if (key < keys[0])
-			heap_replace(keys, most, key);
-	}
+		n = heap_offer(keys, n, most,
+					   key_of(bulk->distance(bulk->tail.vectors + i * row_bytes, vector,
+											 bulk->ask.request.dim), bulk->tail.rows[i]));
 	heap_sort(keys, n);
 	return n;
 }
@@ -365,7 +362,8 @@ MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 	}
 	query->ncandidates = n;
 	query->complete = n < k && NearestList(bulk, merge, &l) && l == -2;
-	query->next = query->taken = 0;
+	query->next = query->taken = query->until = 0;
+	query->largest_error = 0;
 	query->row = query->row_end = 0;
 }
 
@@ -532,6 +530,36 @@ MayBeNearer(const GgBulk *bulk, uint32 q, float distance, const GgFoundRow *rows
 		float8_lt(GgBoundOf(&bulk->bounds[q], distance), rows[bulk->k - 1].distance);
 }
 
+/*
+ * Where rows are read from the table: are a query's k nearest among those that were read?  The rule
+ * is that of table_order.c.
+ */
+static bool
+IsReadEnough(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
+{
+	const BulkQuery *query = &bulk->queries[q];
+	float		next;
+
+	if (query->taken >= bulk->due)
+		return true;
+	return !GgReadsAllDue(gg_iterative_scan) && query->taken >= query->until && has == bulk->k &&
+		PeekDistance(bulk, q, &next) &&
+		GgIsTooFar(next, GgEngineDistance(bulk->lists.meta->metric, rows[bulk->k - 1].distance),
+				   query->largest_error);
+}
+
+/* The same before a round: how many rows is the query to have read after it? */
+static uint32
+ReadUntil(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
+{
+	const BulkQuery *query = &bulk->queries[q];
+
+	if (query->taken < query->until || IsReadEnough(bulk, q, has, rows))
+		return query->until;
+	return GgReadsAllDue(gg_iterative_scan) ? bulk->due :
+		(uint32) GgMeasureUntil(query->taken, bulk->k, bulk->due);
+}
+
 /* Does a query that has `has` rows want another one, beside those that it is looking up? */
 static bool
 WantsRow(const GgBulk *bulk, uint32 q, uint32 has, uint32 looks_up, const GgFoundRow *rows)
@@ -539,7 +567,7 @@ WantsRow(const GgBulk *bulk, uint32 q, uint32 has, uint32 looks_up, const GgFoun
 	float		distance;
 
 	if (bulk->due > 0)
-		return bulk->queries[q].taken + looks_up < bulk->due;
+		return bulk->queries[q].taken + looks_up < bulk->queries[q].until;
 	if (has < bulk->k)
 		return has + looks_up < bulk->k;
 	return looks_up < bulk->k && PeekDistance(bulk, q, &distance) &&
@@ -556,7 +584,7 @@ IsSettled(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 	if (query->complete || has < bulk->k)
 		return query->complete;
 	if (bulk->due > 0)
-		return query->taken >= bulk->due;
+		return IsReadEnough(bulk, q, has, rows);
 	return PeekDistance(bulk, q, &distance) || !MayBeNearer(bulk, q, query->distance, rows);
 }
 
@@ -565,12 +593,16 @@ static void
 TakeRow(GgBulk *bulk, uint32 q, float distance, ItemPointer ctid, GgFoundRow *rows, uint32 *has)
 {
 	GgFoundRow	row = {*ctid, GgOperatorDistance(bulk->lists.meta->metric, distance)};
+	BulkQuery  *query = &bulk->queries[q];
 	uint32		place = *has;
+	float		error;
 
-	bulk->queries[q].taken++;
+	query->taken++;
 	if (IsRounded(bulk, q) || bulk->due > 0)
 	{
 		row.distance = GgTrueDistance(bulk->finder, bulk->values[bulk->batch.first + q], ctid);
+		error = fabsf(GgEngineDistance(bulk->lists.meta->metric, row.distance) - distance);
+		query->largest_error = Max(query->largest_error, error);
 		while (place > 0 && float8_lt(row.distance, rows[place - 1].distance))
 			place--;
 	}
@@ -595,6 +627,8 @@ Round(GgBulk *bulk)
 	{
 		const GgFoundRow *rows = batch->rows + (Size) q * bulk->k;
 
+		if (bulk->due > 0)
+			bulk->queries[q].until = ReadUntil(bulk, q, batch->found[q], rows);
 		for (uint32 i = 0; WantsRow(bulk, q, batch->found[q], i, rows) &&
 			 NextRow(bulk, q, &bulk->places[n]); i++)
 		{
@@ -618,7 +652,7 @@ Round(GgBulk *bulk)
 
 /* A query was answered. */
 static void
-NoteQuery(GgBulk *bulk, uint32 found)
+NoteQuery(GgBulk *bulk, uint32 q, uint32 found)
 {
 	const gg_request *request = &bulk->ask.request;
 	bool		tail = bulk->tail.count > 0;
@@ -632,7 +666,7 @@ NoteQuery(GgBulk *bulk, uint32 found)
 		.exact_lists = pg_popcount32(bulk->exact) + request->delta + tail,
 		.rows = found,
 		.distances = bulk->tail.count,
-		.reranked = bulk->reranked
+		.reranked = bulk->due > 0 ? bulk->queries[q].taken : bulk->reranked
 	};
 
 	if (((request->lists & ~request->measured) | (bulk->missing & ~bulk->exact)) != 0)
@@ -670,7 +704,7 @@ FindRows(GgBulk *bulk)
 		pgstat_count_index_scan(target->index);
 		GgCountQuery(RelationGetRelid(target->index),
 					 bulk->missing != 0 ? GG_REASON_PARTIAL : GG_REASON_NONE, batch->found[q]);
-		NoteQuery(bulk, batch->found[q]);
+		NoteQuery(bulk, q, batch->found[q]);
 	}
 	batch->count = 0;
 }

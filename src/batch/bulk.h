@@ -38,7 +38,7 @@ typedef struct GgBulk
 	 * caller then.
 	 */
 	GgFinder   *finder;
-	uint32		due;			/* rows to read from the table for each query; 0: rows are stored */
+	uint32		due;			/* rows of the table to read for each query, at most; 0: none */
 	GgBound    *bounds;			/* of the batch's queries; NULL: rows are not rounded */
 
 	/* what the device is asked for */
@@ -47,7 +47,7 @@ typedef struct GgBulk
 	uint32		nasked;
 	uint32		rowless;		/* bitmap of walked segments whose keys are estimates */
 	uint32		halved;			/* ... of those whose keys are of rounded rows */
-	uint32		reranked;		/* nodes that are measured by row after walks by codes */
+	uint32		reranked;		/* nodes that are measured by stored rows after walks by codes */
 
 	/* all lists, in the order of the answers: those that it is not asked for come last */
 	uint32		nlists;

@@ -126,7 +126,13 @@ GgOperatorDistance(gg_metric metric, float distance)
 	return metric == GG_METRIC_L2 ? sqrt((double) distance) : distance;
 }
 
-/* The same for the scan's row. */
+float
+GgEngineDistance(gg_metric metric, double value)
+{
+	return (float) (metric == GG_METRIC_L2 ? value * value : value);
+}
+
+/* The operator's value for the scan's row. */
 static double
 OperatorDistance(const GgScanOpaque *so)
 {
@@ -143,11 +149,7 @@ NeedRoom(GgFinder *finder)
 	if (finder->nrows < finder->capacity)
 		return;
 	finder->capacity = Max(64, finder->capacity * 2);
-	if (finder->rows == NULL)
-		finder->rows = MemoryContextAllocHuge(finder->context,
-											  finder->capacity * sizeof(GgFoundRow));
-	else
-		finder->rows = repalloc_huge(finder->rows, finder->capacity * sizeof(GgFoundRow));
+	finder->rows = GgEnlarge(finder->context, finder->rows, finder->capacity * sizeof(GgFoundRow));
 }
 
 /*

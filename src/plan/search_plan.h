@@ -159,6 +159,40 @@ GgRowsToTake(uint64_t half, uint64_t limit, uint64_t taken)
 	return rows;
 }
 
+/*
+ * Measuring them ends before that once the next estimate is so many of the largest error so far
+ * beyond the last row that is wanted.  LIMIT 10, int4: 16.2 rows are read instead of 31 on 60,000 x
+ * 768, 29.1 instead of 47 on 100,000 x 96, and recall@10 stays the same.  With 1 14.7 and 22.1 rows
+ * are read, but recall is 0.9985 instead of 0.9995 at 96 dimensions.
+ */
+#define GG_ERROR_MARGIN		1.5f
+
+/* Is a row of this estimate, or of a later one, hardly nearer than the last one wanted? */
+static inline bool
+GgIsTooFar(float estimate, float last_wanted, float largest_error)
+{
+	return estimate - last_wanted > GG_ERROR_MARGIN * largest_error;
+}
+
+/* Rows that are measured between two looks whether that is enough: so many at least. */
+#define GG_STEP_ROWS		4
+
+/* How many of the rows that are due are to be measured before the next look? */
+static inline uint64_t
+GgMeasureUntil(uint64_t measured, uint64_t wanted, uint64_t due)
+{
+	const uint64_t step = wanted / 8 > GG_STEP_ROWS ? wanted / 8 : GG_STEP_ROWS;
+	const uint64_t until = (measured > wanted ? measured : wanted) + step;
+
+	return until < due ? until : due;
+}
+
+/*
+ * Of the rows that are due beyond the first look, so many are measured on average.  LIMIT 5 to 60:
+ * with int4 0.01 to 0.17 on 30,000 x 768 and 0.19 to 0.78 on 60,000 x 96, with int8 none.
+ */
+#define GG_MEASURED_SHARE	0.3
+
 /* The first pass of an exact stream keeps at least this many rows. */
 #define GG_EXACT_MIN_BATCH	64
 

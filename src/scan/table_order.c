@@ -9,7 +9,7 @@
  * not see do not count.  When the scan takes more, twice as many are read, and so on.
  *
  * Reading ends before that once the next estimate is so much farther than the last row that the
- * scan is expected to take that errors of estimates hardly close the gap (ERROR_MARGIN).  Most
+ * scan is expected to take that errors of estimates hardly close the gap (GgIsTooFar()).  Most
  * queries pay for half of the rows so.  gpugraph.rerank_size, where it is set, is kept to.
  *
  * Streams hand out rows as under relaxed_order, unless iterative_scan is off.  A row that turns out
@@ -34,16 +34,6 @@
 
 /* Rows whose pages are asked for together. */
 #define BATCH_ROWS			64
-
-/* Rows that are read between two looks whether that is enough: so many at least. */
-#define STEP_ROWS			4
-
-/*
- * The gap that ends reading, in largest errors so far.  LIMIT 10, int4: 16.2 rows are read instead
- * of 31 on 60,000 x 768, 29.1 instead of 47 on 100,000 x 96, and recall@10 stays the same.  With 1
- * 14.7 and 22.1 rows, but 0.9985 instead of 0.9995 at 96 dimensions.
- */
-#define ERROR_MARGIN		1.5f
 
 /* A row that is to be read. */
 typedef struct Candidate
@@ -140,9 +130,7 @@ AddRow(GgScanOpaque *so, RowArray *array, const OrderedRow *row)
 	if (array->count == array->room)
 	{
 		array->room = Max(2 * array->room, BATCH_ROWS);
-		array->rows = array->rows == NULL ?
-			MemoryContextAllocHuge(so->context, array->room * sizeof(OrderedRow)) :
-			repalloc_huge(array->rows, array->room * sizeof(OrderedRow));
+		array->rows = GgEnlarge(so->context, array->rows, array->room * sizeof(OrderedRow));
 	}
 	array->rows[array->count++] = *row;
 }
@@ -332,8 +320,8 @@ IsSettled(const GgTableOrder *order, uint64 wanted)
 	const uint64 last = read->next + wanted - Gone(order) - 1;
 
 	return order->next < order->nbatch && last < read->count &&
-		order->batch[order->next].estimate - read->rows[last].distance >
-		ERROR_MARGIN * order->largest_error;
+		GgIsTooFar(order->batch[order->next].estimate, read->rows[last].distance,
+				   order->largest_error);
 }
 
 /* Read what is due before the next row is returned. */
@@ -346,7 +334,7 @@ ReadDue(IndexScanDesc scan,
 	const uint64 gone = Gone(order);
 	const uint64 wanted = GgRowsWanted(so->mode, so->limit, gone);
 	const uint64 due = so->all_exact ? PG_UINT64_MAX : GgRowsToRead(so->meta, wanted);
-	const bool	all = so->all_exact || so->mode == GG_ITERATIVE_OFF || gg_rerank_setting > 0;
+	const bool	all = so->all_exact || GgReadsAllDue(so->mode);
 
 	const uint64 before = order->taken;
 
@@ -360,7 +348,7 @@ ReadDue(IndexScanDesc scan,
 			ReadBatch(scan, due);
 		else
 		{
-			ReadBatch(scan, Min(due, Max(order->taken, wanted) + Max(wanted / 8, STEP_ROWS)));
+			ReadBatch(scan, GgMeasureUntil(order->taken, wanted, due));
 			SortRows(&order->read);
 		}
 	}

@@ -17,12 +17,15 @@
  * Where the segment has codes, the walk measures by those, and its list is in the order of
  * estimates.  The nearest nodes of the list are measured by their rows, some more of them than the
  * scan is expected to take, and these are handed out in the order of their distances.  When a scan
- * takes more, twice as many are measured, and so on.
+ * takes more, twice as many are measured, and so on.  As in table_order.c measuring ends before
+ * that where estimates leave no doubt.
  *
  * Where the scan has a filter, the walk goes through all nodes and hands out those that match.  The
  * filter is evaluated for nodes of its lists alone, since most walks are short.
  */
 #include "scan/row_filter.h"
+
+#include <math.h>
 
 #include "keys.h"
 #include "request.h"
@@ -41,7 +44,7 @@ typedef struct WalkStream
 	uint32		nmeasured;
 	uint32		next_measured;
 	uint32		measured_room;
-	MemoryContextCallback callback; /* gives the walk back, after an error too */
+	float		largest_error;	/* of their estimates */
 } WalkStream;
 
 /* ---- the nearest of all lists ----------------------------------------- */
@@ -146,14 +149,22 @@ CountDistances(GgScanOpaque *so, WalkStream *state)
 
 /* ---- by codes ---------------------------------------------------------- */
 
-/* How many nodes of the list are to be measured by row by now. */
+/* How many nodes of the list the scan is expected to take, and how many may be measured by row. */
+static uint32
+RowsWanted(const GgScanOpaque *so, const GgStream *stream)
+{
+	const uint32 half = so->mode == GG_ITERATIVE_OFF ? stream->itopk : (stream->itopk + 1) / 2;
+
+	return (uint32) Min(GgRowsToTake(half, so->limit, stream->handed), stream->itopk);
+}
+
 static uint32
 RerankSize(const GgScanOpaque *so, const GgStream *stream)
 {
-	const uint32 half = so->mode == GG_ITERATIVE_OFF ? stream->itopk : (stream->itopk + 1) / 2;
-	gg_search_params params = {.itopk_size = stream->itopk, .rerank = gg_rerank_setting};
+	gg_search_params params = so->params;
 
-	params.k = (uint32) Min(GgRowsToTake(half, so->limit, stream->handed), stream->itopk);
+	params.itopk_size = stream->itopk;
+	params.k = RowsWanted(so, stream);
 	return gg_rerank_size(&params, stream->source.codes, so->meta->dimensions);
 }
 
@@ -167,59 +178,94 @@ CompareKeys(const void *a, const void *b)
 }
 
 static void
-MeasureTaken(GgScanOpaque *so, GgStream *stream, const uint32 *nodes, uint32 count)
+MeasureTaken(GgScanOpaque *so, GgStream *stream, const gg_candidate *candidates, uint32 count)
 {
 	WalkStream *state = stream->state;
+	uint32		nodes[GG_MAX_DEGREE];
 	float		distances[GG_MAX_DEGREE];
 
 	if (state->nmeasured + count > state->measured_room)
 	{
 		state->measured_room = Max(2 * state->measured_room, state->nmeasured + GG_MAX_DEGREE);
-		state->measured = state->measured == NULL ?
-			MemoryContextAlloc(so->context, state->measured_room * sizeof(uint64)) :
-			repalloc_huge(state->measured, state->measured_room * sizeof(uint64));
+		state->measured = GgEnlarge(so->context, state->measured,
+									state->measured_room * sizeof(uint64));
 	}
+	for (uint32 i = 0; i < count; i++)
+		nodes[i] = candidates[i].node;
 	GgSourceDistances(&stream->source, nodes, count, distances);
 	for (uint32 i = 0; i < count; i++)
+	{
+		const float error = fabsf(distances[i] - candidates[i].distance);
+
+		state->largest_error = Max(state->largest_error, error);
 		state->measured[state->nmeasured++] = key_of(distances[i], nodes[i]);
+	}
 	so->reranked += count;
 }
 
-/* Take nodes from the list and measure them by row, as many as are due and match. */
+/* Are the nodes that the scan is expected to take among those that were measured? */
+static bool
+IsSettled(const GgScanOpaque *so, const GgStream *stream)
+{
+	const WalkStream *state = stream->state;
+	/* among those handed out are nodes that do not match, and were not measured */
+	const uint32 last = RowsWanted(so, stream) - (stream->handed - state->next_measured) - 1;
+	gg_candidate next;
+
+	return last < state->nmeasured && gg_walk_peek(state->walk, &next) &&
+		GgIsTooFar(next.distance, key_distance(state->measured[last]), state->largest_error);
+}
+
+/* Take nodes from the list, until so many were, and measure those that match by row. */
+static void
+TakeNodes(GgScanOpaque *so, GgStream *stream, uint32 until)
+{
+	WalkStream *state = stream->state;
+	const bool	cut = gg_walk_was_cut(state->walk);
+	const uint32 before = state->nmeasured;
+	gg_candidate found[GG_MAX_DEGREE];
+	uint32		count = 0;
+
+	while (state->taken < until && gg_walk_peek(state->walk, &found[count]) &&
+		   !(cut && found[count].distance > HandedReach(so)))
+	{
+		(void) gg_walk_next(state->walk, &found[count]);
+		if (GgWasReturned(stream, found[count].node))
+			continue;
+		state->taken++;
+		if (!GgNodeMatches(so, stream, found[count].node))
+		{
+			stream->handed++;
+			continue;
+		}
+		if (++count < GG_MAX_DEGREE)
+			continue;
+		MeasureTaken(so, stream, found, count);
+		count = 0;
+	}
+	if (count > 0)
+		MeasureTaken(so, stream, found, count);
+	if (state->nmeasured > before)
+		qsort(state->measured + state->next_measured, state->nmeasured - state->next_measured,
+			  sizeof(uint64), CompareKeys);
+}
+/* Measure what is due before the next node is handed out. */
 static void
 Rerank(GgScanOpaque *so, GgStream *stream)
 {
 	WalkStream *state = stream->state;
 	const uint32 due = RerankSize(so, stream);
-	const bool	cut = gg_walk_was_cut(state->walk);
-	uint32		before = state->nmeasured;
-	uint32		nodes[GG_MAX_DEGREE];
-	uint32		count = 0;
-	gg_candidate candidate;
+	const bool	all = GgReadsAllDue(so->mode);
 
-	while (state->taken < due && gg_walk_peek(state->walk, &candidate) &&
-		   !(cut && candidate.distance > HandedReach(so)))
+	while (state->taken < due && (all || !IsSettled(so, stream)))
 	{
-		(void) gg_walk_next(state->walk, &candidate);
-		if (GgWasReturned(stream, candidate.node))
-			continue;
-		state->taken++;
-		if (!GgNodeMatches(so, stream, candidate.node))
-		{
-			stream->handed++;
-			continue;
-		}
-		nodes[count++] = candidate.node;
-		if (count < GG_MAX_DEGREE)
-			continue;
-		MeasureTaken(so, stream, nodes, count);
-		count = 0;
+		const uint32 before = state->taken;
+
+		TakeNodes(so, stream, all ? due :
+				  (uint32) GgMeasureUntil(before, RowsWanted(so, stream), due));
+		if (state->taken == before)
+			break;
 	}
-	if (count > 0)
-		MeasureTaken(so, stream, nodes, count);
-	if (state->nmeasured > before)
-		qsort(state->measured + state->next_measured, state->nmeasured - state->next_measured,
-			  sizeof(uint64), CompareKeys);
 }
 
 /* The nearest node of those measured. */
@@ -248,7 +294,7 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
-	gg_search_params params = {.itopk_size = stream->itopk, .mode = so->search_mode};
+	gg_search_params params = so->params;
 	WalkStream *state;
 	gg_status	status;
 
@@ -265,11 +311,10 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	GgUseCodes(so, stream);
 	state = MemoryContextAllocZero(so->context, sizeof(WalkStream));
 	state->walk = GetWalk();
-	state->callback.func = GiveBackWalk;
-	state->callback.arg = state;
-	MemoryContextRegisterResetCallback(so->context, &state->callback);
+	GgAtReset(so->context, GiveBackWalk, state);
 	stream->state = state;
 
+	params.itopk_size = stream->itopk;
 	params.k = AlwaysExpanded(so, stream->itopk);
 	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
 	if (status.code != GG_OK)

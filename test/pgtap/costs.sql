@@ -112,6 +112,8 @@ ALTER INDEX wide_val SET (storage = int4);
 REINDEX INDEX wide_val;
 SELECT startup_cost('wide') AS by_table \gset
 SELECT cmp_ok(:by_table, '>', 1.02 * :by_codes, 'rows of the table cost more');
+SET gpugraph.rerank_size = 31;
+SELECT cmp_ok(startup_cost('wide'), '>', 1.01 * :by_table, 'a setting has all rows read');
 SET gpugraph.rerank_size = 500;
 SELECT cmp_ok(startup_cost('wide'), '>', 2 * :by_table, 'the more, the more are read');
 RESET gpugraph.rerank_size;

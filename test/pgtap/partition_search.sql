@@ -157,6 +157,19 @@ SELECT is_same(format('SELECT id FROM mixed ORDER BY val <-> %L LIMIT 10', :q),
 	'mixed partitions');
 ROLLBACK;
 
+-- what nodes did in parallel workers, by EXPLAIN
+BEGIN;
+SET LOCAL enable_seqscan = on;
+SET LOCAL max_parallel_workers_per_gather = 2;
+SET LOCAL min_parallel_table_scan_size = 0;
+SET LOCAL parallel_setup_cost = 0;
+SET LOCAL parallel_tuple_cost = 0;
+SELECT format('SELECT count(*) FROM items WHERE id NOT IN
+	(SELECT id FROM parts ORDER BY val <-> %L LIMIT 10)', :q) AS in_workers \gset
+SELECT matches(plan_of(:'in_workers'), 'Gather.*GpugraphPartitions', 'parallel workers search');
+SELECT lives_ok('EXPLAIN (ANALYZE) ' || :'in_workers', 'EXPLAIN ANALYZE of parallel workers');
+ROLLBACK;
+
 -- whole rows, tableoid, and what EXPLAIN tells of the node
 SELECT is_same(format('SELECT p, tableoid::regclass FROM parts p ORDER BY val <-> %L LIMIT 10', :q),
 	'whole rows');
