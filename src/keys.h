@@ -85,6 +85,17 @@ heap_replace(uint64_t *heap, size_t count, uint64_t key)
 	heap[i] = key;
 }
 
+/* Keep the least `most` of all keys that are offered, most >= 1.  Returns how many there are. */
+static inline uint32_t
+heap_offer(uint64_t *heap, uint32_t count, uint32_t most, uint64_t key)
+{
+	if (count < most)
+		heap_push(heap, count++, key);
+	else if (key < heap[0])
+		heap_replace(heap, count, key);
+	return count;
+}
+
 /* Take the largest of count keys, count >= 1. */
 static inline uint64_t
 heap_pop(uint64_t *heap, size_t count)

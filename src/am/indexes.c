@@ -61,9 +61,8 @@ typedef struct Contents
 static void
 ReadContents(Relation index, Contents *contents)
 {
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *meta = GgReadDirectory(index);
 
-	GgReadMeta(index, meta);
 	contents->delta_rows = GgCountDeltaRows(index, meta);
 	contents->rows = contents->delta_rows;
 	contents->seal_rows = GgDefaultSealRows(meta, GgIsServed(index, meta));

@@ -162,10 +162,8 @@ LookAgain(VacuumState *state)
 static Buffer
 LockDirectory(VacuumState *state)
 {
-	GgMetaPageData *head;
-	Buffer		buffer = GgLockMeta(state->index, BUFFER_LOCK_EXCLUSIVE, &head);
+	Buffer		buffer = GgLockDirectory(state->index, state->meta);
 
-	GgCopyMeta(state->index, buffer, state->meta);
 	FollowDirectory(state);
 	return buffer;
 }
@@ -336,7 +334,7 @@ IndexBulkDeleteResult *
 ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDeleteCallback callback,
 			 void *callback_state)
 {
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *meta = GgReadDirectory(info->index);
 	VacuumState state = {.index = info->index, .strategy = info->strategy, .meta = meta};
 	const Visit *visit;
 	bool		last;
@@ -347,7 +345,6 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 	state.callback = callback;
 	state.callback_state = callback_state;
 
-	GgReadMeta(info->index, meta);
 	for (int i = 0; i < meta->nsegments; i++)
 		state.visits[state.nvisits++] = (Visit) {.id = meta->segments[i].id};
 	state.delta_first = GgDeltaFirst(meta);
@@ -565,16 +562,14 @@ static void
 GiveBack(VacuumState *state)
 {
 	Relation	index = state->index;
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *meta = GgReadDirectory(index);
 	DeadRun	   *found = palloc(MAX_RUNS * sizeof(DeadRun));
 	DeadRun	   *runs = palloc(MAX_RUNS * sizeof(DeadRun));
 	int			nruns;
 	FullTransactionId own;
-	GgMetaPageData *head;
 	Buffer		buffer;
 
 	state->meta = meta;
-	GgReadMeta(index, meta);
 	FindDeadRuns(state, found, &nruns);
 	if (nruns == 0 && !HasDeadSegment(meta))
 		return;
@@ -583,8 +578,7 @@ GiveBack(VacuumState *state)
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
 	GgHold(GG_HOLD_GIVE_BACK);
-	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	GgCopyMeta(index, buffer, meta);
+	buffer = GgLockDirectory(index, meta);
 	nruns = ChooseDeadRuns(meta, found, nruns, runs);
 	if (nruns == 0 && !HasDeadSegment(meta))
 	{
@@ -605,10 +599,9 @@ ggvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	if (stats == NULL)
 	{
 		/* nothing was deleted: count by the directory, and the delta by its pages */
-		GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+		GgMetaPageData *meta = GgReadDirectory(info->index);
 
 		stats = (IndexBulkDeleteResult *) palloc0(sizeof(IndexBulkDeleteResult));
-		GgReadMeta(info->index, meta);
 		for (int i = 0; i < meta->nsegments; i++)
 			stats->num_index_tuples += meta->segments[i].rows - meta->segments[i].dead;
 		stats->num_index_tuples += (double) GgDeltaSlots(meta);

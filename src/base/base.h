@@ -85,12 +85,13 @@ typedef enum GgIterativeScan
 extern int	gg_engine_setting;	/* GgEngineSetting */
 extern int	gg_itopk_size;
 extern int	gg_iterative_scan;	/* GgIterativeScan */
-extern int	gg_search_mode_setting; /* gg_search_mode */
-extern int	gg_rerank_setting;	/* gg_search_params.rerank */
 extern int	gg_max_scan_tuples;
 extern bool gg_skip_unread_distance;
 extern bool gg_enable_bitmap_filter;
 extern bool gg_enable_partition_search;
+
+/* The parameters of a search as settings have them; k is the caller's. */
+extern gg_search_params GgSearchSettings(void);
 
 extern void GgInitOptions(void);
 extern bytea *ggoptions(Datum reloptions, bool validate);
@@ -142,6 +143,14 @@ GgIsGpugraphIndex(Oid indexid)
 	if (RelationIsValid(index))
 		RelationClose(index);
 	return ours;
+}
+
+/* Can only this session read it?  It is temporary, or this transaction created it or its file. */
+static inline bool
+GgIsLocal(Relation index)
+{
+	return RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
+		GgFirstLocatorSubid(index) != InvalidSubTransactionId;
 }
 
 /* ---- error.c ----------------------------------------------------------- */
@@ -199,6 +208,14 @@ extern void GgOpenDevice(const gg_engine *engine);
  * memory is free.  Opens the device.
  */
 extern gg_status GgLookAtDevice(const gg_engine *engine, int device, gg_device_info *info);
+
+/* ---- memory.c ---------------------------------------------------------- */
+
+/* Have func called when the context is reset or deleted, after an error, too. */
+extern void GgAtReset(MemoryContext context, MemoryContextCallbackFunction func, void *arg);
+
+/* Make an array so long, or a new one of NULL. */
+extern void *GgEnlarge(MemoryContext context, void *array, Size bytes);
 
 /* ---- shared_memory.c --------------------------------------------------- */
 

@@ -231,8 +231,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->lists.target = target;
 	bulk->copies = copies;
 	bulk->k = (uint32) Min(k, itopk);
-	params->mode = gg_search_mode_setting;
-	params->rerank = gg_rerank_setting;
+	*params = GgSearchSettings();
 	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))
 		return false;
@@ -267,15 +266,9 @@ MeasureTail(const GgBulk *bulk, const float *vector, uint64 *keys)
 	uint32		n = 0;
 
 	for (uint32 i = 0; i < bulk->tail.count; i++)
-	{
-		uint64		key = key_of(bulk->distance(bulk->tail.vectors + i * row_bytes, vector,
-												bulk->ask.request.dim), bulk->tail.rows[i]);
-
-		if (n < most)
-			heap_push(keys, n++, key);
-		else if (key < keys[0])
-			heap_replace(keys, most, key);
-	}
+		n = heap_offer(keys, n, most,
+					   key_of(bulk->distance(bulk->tail.vectors + i * row_bytes, vector,
+											 bulk->ask.request.dim), bulk->tail.rows[i]));
 	heap_sort(keys, n);
 	return n;
 }

@@ -149,11 +149,7 @@ NeedRoom(GgFinder *finder)
 	if (finder->nrows < finder->capacity)
 		return;
 	finder->capacity = Max(64, finder->capacity * 2);
-	if (finder->rows == NULL)
-		finder->rows = MemoryContextAllocHuge(finder->context,
-											  finder->capacity * sizeof(GgFoundRow));
-	else
-		finder->rows = repalloc_huge(finder->rows, finder->capacity * sizeof(GgFoundRow));
+	finder->rows = GgEnlarge(finder->context, finder->rows, finder->capacity * sizeof(GgFoundRow));
 }
 
 /*

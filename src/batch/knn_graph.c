@@ -77,10 +77,7 @@ AddEdge(KnnGraph *graph, const ItemPointerData *ctid, const GgFoundRow *neighbor
 	if (graph->nedges == graph->capacity)
 	{
 		graph->capacity = Max(CHUNK_PLACES, graph->capacity * 2);
-		if (graph->edges == NULL)
-			graph->edges = MemoryContextAllocHuge(graph->context, graph->capacity * sizeof(Edge));
-		else
-			graph->edges = repalloc_huge(graph->edges, graph->capacity * sizeof(Edge));
+		graph->edges = GgEnlarge(graph->context, graph->edges, graph->capacity * sizeof(Edge));
 	}
 	graph->edges[graph->nedges].ctid = *ctid;
 	graph->edges[graph->nedges++].neighbor = *neighbor;

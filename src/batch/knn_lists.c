@@ -86,16 +86,10 @@ NeedRoom(Reading *reading)
 				 errhint("Use algorithm \"search\".")));
 	CheckMemory(reading, RowsAndLists(reading, lists->n), true);
 	reading->capacity = (uint32) Min(Max(1024, (uint64) lists->n * 2), GG_MAX_NODES);
-	if (reading->rows == NULL)
-	{
-		reading->rows = MemoryContextAllocHuge(reading->scratch,
-											   reading->capacity * reading->row_bytes);
-		lists->ctids = MemoryContextAllocHuge(reading->context,
-											  reading->capacity * sizeof(ItemPointerData));
-		return;
-	}
-	reading->rows = repalloc_huge(reading->rows, reading->capacity * reading->row_bytes);
-	lists->ctids = repalloc_huge(lists->ctids, reading->capacity * sizeof(ItemPointerData));
+	reading->rows = GgEnlarge(reading->scratch, reading->rows,
+							  reading->capacity * reading->row_bytes);
+	lists->ctids = GgEnlarge(reading->context, lists->ctids,
+							 reading->capacity * sizeof(ItemPointerData));
 }
 
 /* ---- rows -------------------------------------------------------------------- */
@@ -242,7 +236,7 @@ GgKnnLists *
 GgMakeKnnLists(const GgTarget *target, int32 k)
 {
 	GgKnnLists *lists = palloc0(sizeof(GgKnnLists));
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *meta = GgReadDirectory(target->index);
 	MemoryContext old;
 	Reading		reading = {.target = target, .lists = lists, .context = CurrentMemoryContext};
 	gg_build_params params = {
@@ -253,7 +247,6 @@ GgMakeKnnLists(const GgTarget *target, int32 k)
 	CheckRequest(target, k);
 	reading.scratch = AllocSetContextCreate(CurrentMemoryContext, "gpugraph k-NN rows",
 											ALLOCSET_DEFAULT_SIZES);
-	GgReadMeta(target->index, meta);
 	lists->length = params.intermediate_graph_degree;
 	lists->metric = target->opclass->metric;
 	params.seed = (uint64) meta->seed;

@@ -36,7 +36,6 @@ struct GgCopies
 		uint32		id;			/* GgSegment.id */
 		gg_index   *index;
 	}			copies[GG_MAX_SEGMENTS];
-	MemoryContextCallback callback;
 };
 
 static void
@@ -58,9 +57,7 @@ GgMakeCopies(uint64 queries)
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "starting a search");
 	copies->queries = queries;
-	copies->callback.func = FreeCopies;
-	copies->callback.arg = copies;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, &copies->callback);
+	GgAtReset(CurrentMemoryContext, FreeCopies, copies);
 	return copies;
 }
 
@@ -196,14 +193,7 @@ MeasureRows(GgPageSource *source, uint32 k, uint64 *keys)
 		CHECK_FOR_INTERRUPTS();
 		GgSourceSweep(source, first, count, distances);
 		for (uint32 i = 0; i < count; i++)
-		{
-			uint64		key = key_of(distances[i], first + i);
-
-			if (found < k)
-				heap_push(keys, found++, key);
-			else if (key < keys[0])
-				heap_replace(keys, k, key);
-		}
+			found = heap_offer(keys, found, k, key_of(distances[i], first + i));
 	}
 	heap_sort(keys, found);
 	return found;

@@ -64,7 +64,7 @@ CheckQuery(const GgTarget *target, uint32 dimensions, Datum *value, bool isnull,
 void
 GgReadQueryArray(const GgTarget *target, AnyArrayType *array, GgQueryArray *queries)
 {
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *meta = GgReadDirectory(target->index);
 	Oid			type = AARR_ELEMTYPE(array);
 	array_iter	next;
 	int16		length;
@@ -81,7 +81,6 @@ GgReadQueryArray(const GgTarget *target, AnyArrayType *array, GgQueryArray *quer
 	get_typlenbyvalalign(type, &length, &by_value, &align);
 	queries->count = ArrayGetNItems(AARR_NDIM(array), AARR_DIMS(array));
 	queries->values = palloc(Max(queries->count, 1) * sizeof(Datum));
-	GgReadMeta(target->index, meta);
 	queries->dimensions = meta->dimensions;
 	array_iter_setup(&next, array);
 	for (int i = 0; i < queries->count; i++)

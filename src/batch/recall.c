@@ -67,14 +67,13 @@ TakePlace(Sample *sample, GgFinder *finder, IndexFetchTableData *fetch, TupleTab
 static void
 TakeQueries(Sample *sample, GgFinder *finder, int most)
 {
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *meta = GgReadDirectory(sample->target.index);
 	TupleTableSlot *slot = table_slot_create(sample->target.heap, NULL);
 	IndexFetchTableData *fetch = table_index_fetch_begin(sample->target.heap);
 	pg_prng_state random;
 	uint64		places;
 	uint64		tries;
 
-	GgReadMeta(sample->target.index, meta);
 	places = GgCountPlaces(meta);
 	pg_prng_seed(&random, SAMPLE_SEED);
 

@@ -361,14 +361,6 @@ GgReleaseArea(GgArea *area, const void *start, Size bytes)
 
 #endif
 
-void *
-GgGrowOwn(GgArea *area, void *memory, Size bytes)
-{
-	if (memory == NULL)
-		return MemoryContextAllocHuge(area->context, bytes);
-	return repalloc_huge(memory, bytes);
-}
-
 char *
 GgGrowSpilled(GgArea *area, Size bytes, Size most)
 {

@@ -149,10 +149,10 @@ extern void GgReleaseArea(GgArea *area, const void *start, Size bytes);
  */
 extern void GgGiveUpRange(GgArea *area, const GgPageRange *range);
 
-/* For a process that is alone: take its first memory (NULL), or more of it. */
-extern void *GgGrowOwn(GgArea *area, void *memory, Size bytes);
-
-/* Likewise for its rows where they are spilled, which will be `most` bytes at most. */
+/*
+ * For a process that is alone: take memory for its rows, or more of it, where they are spilled.
+ * They will be `most` bytes at most.
+ */
 extern char *GgGrowSpilled(GgArea *area, Size bytes, Size most);
 
 /* The leader needs no range before this one; all processes give them up for it, one at a time. */

@@ -42,16 +42,6 @@ ReleaseBuild(void *arg)
 	GgReleaseEngine(build);
 }
 
-static void
-AtReset(MemoryContext context, MemoryContextCallbackFunction func, void *arg)
-{
-	MemoryContextCallback *callback = MemoryContextAlloc(context, sizeof(MemoryContextCallback));
-
-	callback->func = func;
-	callback->arg = arg;
-	MemoryContextRegisterResetCallback(context, callback);
-}
-
 /* ---- rounds ------------------------------------------------------------- */
 
 static GgSegmentWork *
@@ -176,7 +166,7 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 		build->works[i].device.engine = plan->engine;
 		build->works[i].chosen = -1;
 	}
-	AtReset(context, ReleaseBuild, build);
+	GgAtReset(context, ReleaseBuild, build);
 	return build;
 }
 

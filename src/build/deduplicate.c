@@ -171,8 +171,8 @@ GrowDuplicates(GgArea *area)
 	if (area->next_duplicate >= area->most)
 		return false;
 	capacity = Min(capacity, area->most);
-	area->duplicates = GgGrowOwn(area, area->duplicates, capacity * sizeof(GgDuplicate));
-	area->duplicate_words = GgGrowOwn(area, area->duplicate_words,
+	area->duplicates = GgEnlarge(area->context, area->duplicates, capacity * sizeof(GgDuplicate));
+	area->duplicate_words = GgEnlarge(area->context, area->duplicate_words,
 									  capacity * area->shared->filter_words * sizeof(int64));
 	area->end_duplicate = (uint32) capacity;
 	return true;

@@ -324,9 +324,9 @@ GrowRows(GgScan *scan)
 		capacity = Min(capacity, Max(GgPlanCapacity(scan->plan), area->end + 1));
 	area->rows = area->shared->spilled ?
 		GgGrowSpilled(area, capacity * row_bytes, GgPlanCapacity(scan->plan) * row_bytes) :
-		GgGrowOwn(area, area->rows, capacity * row_bytes);
-	area->tids = GgGrowOwn(area, area->tids, capacity * sizeof(GgTidEntry));
-	area->words = GgGrowOwn(area, area->words,
+		GgEnlarge(area->context, area->rows, capacity * row_bytes);
+	area->tids = GgEnlarge(area->context, area->tids, capacity * sizeof(GgTidEntry));
+	area->words = GgEnlarge(area->context, area->words,
 							(Size) capacity * area->shared->filter_words * sizeof(int64));
 	area->end = area->shared->capacity = capacity;
 }

@@ -80,12 +80,8 @@ node_matches(const gg_index *index, const deep_job *job, uint32_t rows, uint32_t
 static inline void
 offer(deep_query *query, uint64_t key)
 {
-	if (key <= query->after)
-		return;
-	if (query->count < query->k)
-		heap_push(query->heap, query->count++, key);
-	else if (key < query->heap[0])
-		heap_replace(query->heap, query->count, key);
+	if (key > query->after)
+		query->count = heap_offer(query->heap, query->count, query->k, key);
 }
 
 static void

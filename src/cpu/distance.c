@@ -145,12 +145,6 @@ cosine_of_sums(float dot, float square)
 typedef float plain_v;
 #define plain_W 1u
 
-static inline plain_v
-plain_zero(void)
-{
-	return 0.0f;
-}
-
 static inline float
 plain_sum(plain_v a)
 {
@@ -161,18 +155,6 @@ static inline plain_v
 plain_fma(plain_v a, plain_v b, plain_v c)
 {
 	return a * b + c;
-}
-
-static inline plain_v
-plain_sub(plain_v a, plain_v b)
-{
-	return a - b;
-}
-
-static inline plain_v
-plain_add(plain_v a, plain_v b)
-{
-	return a + b;
 }
 
 static inline plain_v
@@ -247,12 +229,6 @@ plain_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 typedef __m256 avx2_v;
 #define avx2_W 8u
 
-INLINE_TARGET avx2_v
-avx2_zero(void)
-{
-	return _mm256_setzero_ps();
-}
-
 INLINE_TARGET float
 avx2_sum(avx2_v a)
 {
@@ -267,18 +243,6 @@ INLINE_TARGET avx2_v
 avx2_fma(avx2_v a, avx2_v b, avx2_v c)
 {
 	return _mm256_fmadd_ps(a, b, c);
-}
-
-INLINE_TARGET avx2_v
-avx2_sub(avx2_v a, avx2_v b)
-{
-	return _mm256_sub_ps(a, b);
-}
-
-INLINE_TARGET avx2_v
-avx2_add(avx2_v a, avx2_v b)
-{
-	return _mm256_add_ps(a, b);
 }
 
 INLINE_TARGET avx2_v
@@ -360,12 +324,6 @@ avx2_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 typedef __m512 avx512_v;
 #define avx512_W 16u
 
-INLINE_TARGET avx512_v
-avx512_zero(void)
-{
-	return _mm512_setzero_ps();
-}
-
 INLINE_TARGET float
 avx512_sum(avx512_v a)
 {
@@ -376,18 +334,6 @@ INLINE_TARGET avx512_v
 avx512_fma(avx512_v a, avx512_v b, avx512_v c)
 {
 	return _mm512_fmadd_ps(a, b, c);
-}
-
-INLINE_TARGET avx512_v
-avx512_sub(avx512_v a, avx512_v b)
-{
-	return _mm512_sub_ps(a, b);
-}
-
-INLINE_TARGET avx512_v
-avx512_add(avx512_v a, avx512_v b)
-{
-	return _mm512_add_ps(a, b);
 }
 
 INLINE_TARGET avx512_v
@@ -466,12 +412,6 @@ avx512_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 typedef float32x4_t neon_v;
 #define neon_W 4u
 
-INLINE_TARGET neon_v
-neon_zero(void)
-{
-	return vdupq_n_f32(0.0f);
-}
-
 INLINE_TARGET float
 neon_sum(neon_v a)
 {
@@ -482,18 +422,6 @@ INLINE_TARGET neon_v
 neon_fma(neon_v a, neon_v b, neon_v c)
 {
 	return vfmaq_f32(c, a, b);
-}
-
-INLINE_TARGET neon_v
-neon_sub(neon_v a, neon_v b)
-{
-	return vsubq_f32(a, b);
-}
-
-INLINE_TARGET neon_v
-neon_add(neon_v a, neon_v b)
-{
-	return vaddq_f32(a, b);
 }
 
 INLINE_TARGET neon_v

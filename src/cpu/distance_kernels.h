@@ -11,10 +11,10 @@
  *
  * and, as static inline functions of that set (SIMD(name) is the name with the prefix),
  *
- *	SIMD(v), SIMD(W)			a vector of floats and its width
- *	SIMD(zero)(), SIMD(sum)(v)
- *	SIMD(fma)(a, b, c)			a * b + c
- *	SIMD(sub)(a, b), SIMD(add)(a, b), SIMD(abs)(a)
+ *	SIMD(v), SIMD(W)			a vector of floats, which has C's operators, and its width
+ *	SIMD(sum)(v)
+ *	SIMD(fma)(a, b, c)			a * b + c, rounded once where the set can
+ *	SIMD(abs)(a)
  *	SIMD(load_ELEMENT)(p)		W elements at p, any alignment, as floats
  *	SIMD(tail_ELEMENT)(p, m)	m < W elements at p, the rest zero; reads nothing past them
  *	SIMD(load_f32), SIMD(tail_f32)	for the query
@@ -41,7 +41,7 @@
 	do \
 	{ \
 		const char *r = row; \
-		SIMD(v)		s0 = SIMD(zero) (); \
+		SIMD(v)		s0 = {0}; \
 		SIMD(v)		s1 = s0; \
 		SIMD(v)		s2 = s0; \
 		SIMD(v)		s3 = s0; \
@@ -59,13 +59,13 @@
 			s0 = STEP(s0, ROW(i), QUERY(i)); \
 		if (i < n) \
 			s1 = STEP(s1, ROW_TAIL(i), QUERY_TAIL(i)); \
-		(result) = SIMD(sum) (SIMD(add) (SIMD(add) (s0, s1), SIMD(add) (s2, s3))); \
+		(result) = SIMD(sum) ((s0 + s1) + (s2 + s3)); \
 	} while (0)
 
 static inline __attribute__((always_inline)) TARGET SIMD(v)
 KERNEL(l2_step_)(SIMD(v) sum, SIMD(v) x, SIMD(v) y)
 {
-	SIMD(v)		d = SIMD(sub) (x, y);
+	SIMD(v)		d = x - y;
 
 	return SIMD(fma) (d, d, sum);
 }
@@ -79,7 +79,7 @@ KERNEL(dot_step_)(SIMD(v) sum, SIMD(v) x, SIMD(v) y)
 static inline __attribute__((always_inline)) TARGET SIMD(v)
 KERNEL(l1_step_)(SIMD(v) sum, SIMD(v) x, SIMD(v) y)
 {
-	return SIMD(add) (sum, SIMD(abs) (SIMD(sub) (x, y)));
+	return sum + SIMD(abs) (x - y);
 }
 
 TARGET static float
@@ -128,7 +128,7 @@ TARGET static float
 KERNEL(cosine_)(const void *row, const float *query, uint32_t dim)
 {
 	const char *r = row;
-	SIMD(v)		dot0 = SIMD(zero) ();
+	SIMD(v)		dot0 = {0};
 	SIMD(v)		dot1 = dot0;
 	SIMD(v)		square0 = dot0;
 	SIMD(v)		square1 = dot0;
@@ -160,8 +160,7 @@ KERNEL(cosine_)(const void *row, const float *query, uint32_t dim)
 		dot1 = SIMD(fma) (x, QUERY_TAIL(i), dot1);
 		square1 = SIMD(fma) (x, x, square1);
 	}
-	return cosine_of_sums(SIMD(sum) (SIMD(add) (dot0, dot1)),
-						  SIMD(sum) (SIMD(add) (square0, square1)));
+	return cosine_of_sums(SIMD(sum) (dot0 + dot1), SIMD(sum) (square0 + square1));
 }
 
 #endif

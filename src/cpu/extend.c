@@ -530,12 +530,7 @@ nearest_offers(const extend_state *e, uint32_t row, uint32_t *ids)
 	uint32_t	count = 0;
 
 	for (uint64_t i = e->starts[row]; i < e->starts[row + 1]; i++)
-	{
-		if (count < OFFERS)
-			heap_push(heap, count++, e->offers[i]);
-		else if (e->offers[i] < heap[0])
-			heap_replace(heap, count, e->offers[i]);
-	}
+		count = heap_offer(heap, count, OFFERS, e->offers[i]);
 	for (uint32_t i = 0; i < count; i++)
 		ids[i] = key_node(heap[i]);
 	return count;

@@ -431,14 +431,9 @@ scan_rows(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 		const float *query = job->queries + (size_t) q * dim;
 
 		for (uint32_t i = 0; i < nrows; i++)
-		{
-			uint64_t	key = key_of(index->distance(row_at(index, rows[i]), query, dim), rows[i]);
-
-			if (count < k)
-				heap_push(heap, count++, key);
-			else if (key < heap[0])
-				heap_replace(heap, count, key);
-		}
+			count = heap_offer(heap, count, k,
+							   key_of(index->distance(row_at(index, rows[i]), query, dim),
+									  rows[i]));
 		job->counts[own] = count;
 	}
 }
@@ -456,14 +451,7 @@ merge_heaps(const exact_job *job, int threads, uint32_t q)
 		size_t		other = (size_t) t * EXACT_QUERIES + q;
 
 		for (uint32_t i = 0; i < job->counts[other]; i++)
-		{
-			uint64_t	key = job->heaps[other * k + i];
-
-			if (count < k)
-				heap_push(heap, count++, key);
-			else if (key < heap[0])
-				heap_replace(heap, count, key);
-		}
+			count = heap_offer(heap, count, k, job->heaps[other * k + i]);
 	}
 	heap_sort(heap, count);
 	return count;

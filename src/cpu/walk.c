@@ -9,7 +9,8 @@
  * Departures from the paper
  *	1. The walk enters through pivots, found by the same kind of walk on their own small graph,
  *	   not through random nodes: on clustered data no number of random nodes worth measuring
- *	   hits the right cluster.  Every pivot that was measured is a node like any other.
+ *	   hits the right cluster.  Every pivot that was measured is a node like any other, but that
+ *	   the nearest ones are expanded first (WALK_ENTRIES).
  *	2. No forgettable hash: a node is measured once in a walk's life, however often it is widened.
  *	3. Nothing measured is forgotten.  What does not fit the list goes to an overflow array, and
  *	   widening takes the best of both.  When the graph offers nothing more and the list still
@@ -138,7 +139,7 @@ take_parent(gg_walk *walk, uint32_t *node)
 		if (i == list->count)
 			return false;
 		key = list->keys[i];
-		if (i >= walk->always && key > walk->reach)
+		if (i >= walk->params.k && key > walk->reach)
 		{
 			walk->cut = true;
 			return false;
@@ -146,6 +147,45 @@ take_parent(gg_walk *walk, uint32_t *node)
 		list->keys[i] |= KEY_EXPANDED;
 		walk->next_unexpanded++;
 	}
+	walk->unexpanded--;
+	*node = key_node(key);
+	return true;
+}
+
+/* The nearest pivots, which are all that the list has yet, are the walk's entries. */
+static void
+choose_entries(gg_walk *walk)
+{
+	const key_array *list = &walk->list;
+
+	while (walk->nentries < WALK_ENTRIES && walk->nentries < list->count)
+	{
+		walk->entries[walk->nentries] = list->keys[walk->nentries];
+		walk->nentries++;
+	}
+}
+
+/*
+ * The next entry that the list still has, now expanded; false when there is none.  Heaps have no
+ * order to find one by.
+ */
+static inline bool
+take_entry(gg_walk *walk, uint32_t *node)
+{
+	uint64_t   *keys = walk->list.keys;
+	size_t	   *i = &walk->entry_place;
+	uint64_t	key;
+
+	if (walk->heaps || walk->next_entry == walk->nentries)
+		return false;
+	/* nodes come before it, and push it out when the list is full: its place only grows */
+	key = walk->entries[walk->next_entry];
+	while (*i < walk->list.count && keys[*i] != key)
+		(*i)++;
+	if (*i == walk->list.count || (*i >= walk->params.k && key > walk->reach))
+		return false;
+	keys[*i] |= KEY_EXPANDED;
+	walk->next_entry++;
 	walk->unexpanded--;
 	*node = key_node(key);
 	return true;
@@ -309,7 +349,7 @@ step(gg_walk *walk, bool *more)
 
 	/* all lists first, so that memory serves them at once */
 	while (nparents < WALK_PARENTS && (nparents + 1) * degree <= GG_MAX_DEGREE &&
-		   take_parent(walk, &parents[nparents]))
+		   (take_entry(walk, &parents[nparents]) || take_parent(walk, &parents[nparents])))
 		nparents++;
 	*more = nparents > 0;
 	if (*more && !walk->source.neighbors(walk->source.ctx, parents, nparents, walk->neighbors))
@@ -458,8 +498,10 @@ gg_walk_create(gg_walk **walk)
 }
 
 gg_status
-gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size, const char *where)
+gg_walk_prepare(gg_walk *walk, const gg_source *source, const gg_search_params *params,
+				const char *where)
 {
+	const uint32_t itopk_size = params->itopk_size;
 	size_t		expected;
 
 	walk->usable = false;
@@ -467,6 +509,9 @@ gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size, con
 	walk->overflow.count = 0;
 	walk->frontier.count = 0;
 	walk->next_unexpanded = 0;
+	walk->nentries = 0;
+	walk->next_entry = 0;
+	walk->entry_place = 0;
 	walk->next_handed = 0;
 	walk->unexpanded = 0;
 	walk->pivots_swept = 0;
@@ -485,6 +530,7 @@ gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size, con
 	if (itopk_size == 0)
 		return gg_fail(GG_EINVAL, where, "itopk_size 0 is less than 1");
 	walk->source = *source;
+	walk->params = *params;
 
 	/*
 	 * A walk measures some 20 nodes for each in its list (half that where lists are long).  The
@@ -511,22 +557,24 @@ gg_walk_settle(gg_walk *walk, gg_code code, const char *where)
 gg_status
 gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t itopk_size)
 {
-	return gg_walk_start_near(walk, source, itopk_size, 0, INFINITY);
+	const gg_search_params params = {.itopk_size = itopk_size};
+
+	return gg_walk_start_near(walk, source, &params, INFINITY);
 }
 
 gg_status
-gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size, uint32_t always,
+gg_walk_start_near(gg_walk *walk, const gg_source *source, const gg_search_params *params,
 				   float reach)
 {
 	static const char *const where = "gg_walk_start";
-	gg_status	status = gg_walk_prepare(walk, source, itopk_size, where);
+	gg_status	status = gg_walk_prepare(walk, source, params, where);
 	gg_code		code;
 
 	if (status.code != GG_OK)
 		return status;
-	walk->always = always;
 	walk->reach = key_of(reach, UINT32_MAX) | KEY_EXPANDED;
 	code = gg_walk_enter(walk);
+	choose_entries(walk);
 	if (code == GG_OK)
 		code = run(walk);
 	return finish(walk, code, where);

@@ -15,13 +15,27 @@
  * Parents expanded per step.  Two instead of one make the batches that a source measures at once
  * larger, for 0.2% more distances at itopk 64 and the same recall; four take 1.5% more.  Of an
  * index on disk four and eight read 2 and 10% more blocks, in no less time.
- *
- * Tried: 8 in the first step alone, which a GPU has in all, so that 8 pivots are expanded before
- * what one of them leads to takes their places.  Queries unlike the rows miss a third less at equal
- * distances, and rows of a low dimension take 7% more of them in short lists (RESULTS.md, "Learned
- * edges on the CPU engine").
  */
 #define WALK_PARENTS 2u
+
+/*
+ * Pivots that a walk expands before any other node, nearest first and WALK_PARENTS a step, as long
+ * as the list has them.  Where queries are unlike the rows, answers lie around several pivots, and
+ * what the nearest two lead to would push the others out of the list before they are expanded.
+ * Where queries are like the rows it does so all the same, so a search takes 1 to 5% more
+ * distances.  RESULTS.md has figures ("Entries of a walk").
+ *
+ * Tried, misses at equal distances beside two nearest nodes a step, at itopk 64: queries of another
+ * space, those like the rows of the same set, MNIST; and how many more distances the last two take:
+ *	- this: .76, .93, 1.11; 4 and 5%.  8 such pivots: .78, .92, 1.11; 4 and 5%.
+ *	- one such pivot a step, and the nearest node: .82, .94, .92; 2 and 3%.
+ *	- only pivots in the nearer half of the list: .84, .92; 1%.  In the nearest quarter: .93, .99.
+ *	- 8, 4 or 16 pivots in any case: .78, .91, 1.20; 11 and 11%.  .91, .83, .98; 3%.  .79, 2.69.
+ *	- 8 pivots none of which is nearer to another one than to the query: .95, .87; 18%.
+ *	- More pivots where the query is far from the nearest one, by the spread of its distances to
+ *	  random pivots: queries unlike the rows are told from others no better than data sets are.
+ */
+#define WALK_ENTRIES 16u
 
 /*
  * The pivot walk ends when that many nearest ones are expanded.  Lists of 24 / 32 / 40, itopk 64:
@@ -168,7 +182,7 @@ struct gg_walk
 	bool		pass_marked;	/* edges with GG_EDGE_MARK are passed over */
 	bool		cut;			/* nodes of the list that are beyond the reach are not expanded */
 	uint64_t	reach;			/* keys above it are beyond */
-	uint32_t	always;			/* so many of the list are expanded all the same */
+	gg_search_params params;	/* k: so many of the list are expanded all the same */
 	size_t		itopk;
 
 	key_array	list;			/* the nearest nodes known, at most itopk */
@@ -178,6 +192,11 @@ struct gg_walk
 	size_t		next_handed;	/* all in the list before it have been handed out */
 	size_t		unexpanded;		/* nodes known and not expanded */
 	id_set		seen;			/* nodes known; flag: handed out */
+
+	uint64_t	entries[WALK_ENTRIES];	/* nearest pivots when the walk entered, as keys */
+	uint32_t	nentries;
+	uint32_t	next_entry;		/* all before it are expanded */
+	size_t		entry_place;	/* all in the list before it are nearer than the next entry */
 
 	/* the pivot walk: its list holds keys of (distance, slot), slot = order of loading */
 	uint64_t	pivot_list[PIVOT_LIST];
@@ -228,12 +247,12 @@ gg_walk_follows(const gg_walk *walk, uint32_t edge, uint32_t parent, uint32_t *n
 /* ---- walk.c -------------------------------------------------------------- */
 
 /* Begin a walk that knows nothing yet. */
-extern gg_status gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size,
-								 const char *where);
+extern gg_status gg_walk_prepare(gg_walk *walk, const gg_source *source,
+								 const gg_search_params *params, const char *where);
 
-/* gg_walk_start() with a reach, as gg_walk_search() has one. */
-extern gg_status gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size,
-									uint32_t always, float reach);
+/* gg_walk_search() by best-first search, whatever the mode is. */
+extern gg_status gg_walk_start_near(gg_walk *walk, const gg_source *source,
+									const gg_search_params *params, float reach);
 
 /* Room for more nodes in everything that measuring them may touch. */
 extern bool gg_walk_reserve(gg_walk *walk, size_t more);

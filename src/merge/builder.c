@@ -199,13 +199,8 @@ LearnMerged(GgMerge *merge)
 void
 GgBuildMerged(GgMerge *merge)
 {
-	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
-
 	merge->graph = palloc0(sizeof(gg_graph));
-	callback->func = FreeGraph;
-	callback->arg = &merge->own;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
-
+	GgAtReset(CurrentMemoryContext, FreeGraph, &merge->own);
 	if (!BuiltByDevice(merge))
 		BuildHere(merge);
 	if (merge->graphs.lists != NULL &&

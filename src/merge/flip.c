@@ -24,12 +24,10 @@ void
 GgTakeMergeId(GgMerge *merge)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	GgMetaPageData *head;
 	Buffer		metabuf;
 
 	GgBeginSlice(merge->target);
-	metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_EXCLUSIVE, &head);
-	GgCopyMeta(merge->target->index, metabuf, meta);
+	metabuf = GgLockDirectory(merge->target->index, meta);
 	if (!merge->target->within)
 		(void) GgFreeTaken(meta);
 	merge->id = GgTakeId(merge->target->index, meta);
@@ -421,13 +419,11 @@ Flip(GgMerge *merge)
 	Relation	index = merge->target->index;
 	FullTransactionId own;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	GgMetaPageData *head;
 	Buffer		metabuf;
 	uint64		xid;
 
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
-	metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	GgCopyMeta(index, metabuf, meta);
+	metabuf = GgLockDirectory(index, meta);
 	CheckInputs(merge, meta);
 	if (AnyIsStale(merge, meta))
 	{

@@ -344,12 +344,9 @@ Flip(GgLearning *learning)
 	Relation	index = learning->target->index;
 	FullTransactionId own = GetTopFullTransactionId();
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	GgMetaPageData *head;
-	Buffer		metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	uint64		xid;
+	Buffer		metabuf = GgLockDirectory(index, meta);
+	uint64		xid = GgParkingXid(own);
 
-	GgCopyMeta(index, metabuf, meta);
-	xid = GgParkingXid(own);
 	for (int i = 0; i < learning->narrays; i++)
 	{
 		const GgNewArray *array = &learning->arrays[i];
@@ -374,12 +371,10 @@ static void
 FreeTaken(GgMergeTarget *target)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	GgMetaPageData *head;
 	Buffer		metabuf;
 
 	GgBeginSlice(target);
-	metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
-	GgCopyMeta(target->index, metabuf, meta);
+	metabuf = GgLockDirectory(target->index, meta);
 	if (GgFreeTaken(meta))
 		GgStoreMeta(target->index, target->heap, metabuf, meta);
 	else
@@ -396,7 +391,6 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	GgLearning *learning = palloc0(sizeof(GgLearning));
-	MemoryContextCallback *released = palloc(sizeof(MemoryContextCallback));
 	uint64		edges;
 
 	learning->target = target;
@@ -415,9 +409,7 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 		GgAddInput(&learning->plan, meta, &meta->segments[i]);
 		learning->nodes += meta->segments[i].nodes;
 	}
-	released->func = ReleaseEngine;
-	released->arg = learning;
-	MemoryContextRegisterResetCallback(context, released);
+	GgAtReset(context, ReleaseEngine, learning);
 	learning->engine = ChooseEngine(learning);
 	learning->tids = MemoryContextAllocHuge(context, Max(learning->plan.rows, 1) *
 											sizeof(GgTidEntry));

@@ -166,10 +166,9 @@ int
 GgRebuildLearned(GgMergeTarget *target)
 {
 	GgMergeLook look = {.meta = palloc(sizeof(GgMetaPageData))};
-	GgMetaPageData *before = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *before = GgReadDirectory(target->index);
 	int			rebuilt = 0;
 
-	GgReadMeta(target->index, before);
 	for (int i = 0; i < before->nsegments; i++)
 	{
 		GgMergeChoice choice = {

@@ -122,7 +122,6 @@ GgTakeRows(GgMergeFiles *files, const GgMetaPageData *meta, const gg_build_param
 {
 	Size		bytes = nodes * GgRowBytes(meta);
 	GgGraphMemory memory = SpilledMemory(meta, params);
-	MemoryContextCallback *callback;
 
 	if (nodes <= GgNodesInMemory(meta, params, 0) + 1 ||
 		!GgTempFileAllowed(FileBytes(meta, params, nodes)))
@@ -130,10 +129,7 @@ GgTakeRows(GgMergeFiles *files, const GgMetaPageData *meta, const gg_build_param
 	ereport(DEBUG1,
 			(errmsg_internal("merging %u rows of a gpugraph index in temporary files of %.0f MB",
 							 nodes, FileBytes(meta, params, nodes) / (1024 * 1024))));
-	callback = palloc(sizeof(MemoryContextCallback));
-	callback->func = ReleaseFiles;
-	callback->arg = files;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+	GgAtReset(CurrentMemoryContext, ReleaseFiles, files);
 	files->scratch.outlive = outlive;
 	files->memory = GgEngineBudget(&memory, nodes, GgGraphBudget());
 	GgMapTempFile(&files->rows, bytes, outlive);

@@ -89,10 +89,8 @@ AdvanceHorizon(GgMergeTarget *target, GgMetaPageData *meta)
 	}
 	if (unknown)
 	{
-		GgMetaPageData *head;
-		Buffer		metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+		Buffer		metabuf = GgLockDirectory(target->index, meta);
 
-		GgCopyMeta(target->index, metabuf, meta);
 		GgStoreMeta(target->index, target->heap, metabuf, meta);
 	}
 	if (assign)
@@ -108,10 +106,8 @@ AdvanceHorizon(GgMergeTarget *target, GgMetaPageData *meta)
 static bool
 TakeBlocks(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
 {
-	GgMetaPageData *head;
-	Buffer		metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+	Buffer		metabuf = GgLockDirectory(target->index, meta);
 
-	GgCopyMeta(target->index, metabuf, meta);
 	(void) GgFreeTaken(meta);
 	GgReleaseParked(target->index, target->heap, meta);
 	if (PlanStep(target->index, target->heap, meta, false, moves) == 0 ||
@@ -176,7 +172,6 @@ static uint32
 Flip(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
 {
 	FullTransactionId own;
-	GgMetaPageData *head;
 	Buffer		metabuf;
 	uint32		moved;
 	bool		locked;
@@ -185,8 +180,7 @@ Flip(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
 	locked = CopyChanging(target, meta, moves);
 	GgHold(GG_HOLD_MOVE);
 	own = GetTopFullTransactionId();
-	metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
-	GgCopyMeta(target->index, metabuf, meta);
+	metabuf = GgLockDirectory(target->index, meta);
 	moved = GgFlipMoves(meta, moves, GgParkingXid(own));
 	GgStoreMeta(target->index, target->heap, metabuf, meta);
 	if (locked && !target->sliced)
@@ -224,14 +218,12 @@ Truncate(GgMergeTarget *target, GgMetaPageData *meta)
 {
 	Relation	index = target->index;
 	GgMoves		moves;
-	GgMetaPageData *head;
 	Buffer		metabuf;
 	BlockNumber length;
 
 	if (!TryLock(index, AccessExclusiveLock))
 		return GG_SHRINK_WAITS;
-	metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	GgCopyMeta(index, metabuf, meta);
+	metabuf = GgLockDirectory(index, meta);
 	(void) GgFreeTaken(meta);
 	GgReleaseParked(index, target->heap, meta);
 	length = PlanStep(index, target->heap, meta, false, &moves);

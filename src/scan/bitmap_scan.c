@@ -83,10 +83,7 @@ NeedRoom(BitmapScanState *state, uint32 more)
 	if (state->ntids + more > state->max_tids)
 		return false;
 	state->tids_cap = Min(Max(state->tids_cap * 2, 1024), state->max_tids);
-	if (state->tids == NULL)
-		state->tids = MemoryContextAllocHuge(state->context, state->tids_cap * sizeof(uint64));
-	else
-		state->tids = repalloc_huge(state->tids, state->tids_cap * sizeof(uint64));
+	state->tids = GgEnlarge(state->context, state->tids, state->tids_cap * sizeof(uint64));
 	return true;
 }
 

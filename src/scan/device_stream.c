@@ -133,9 +133,8 @@ AskForWalks(const GgScanOpaque *so, GgAsk *ask, uint32 measured, uint32 itopk)
 	gg_request *request = &ask->request;
 
 	request->measured = measured;
+	request->params = so->params;
 	request->params.itopk_size = itopk;
-	request->params.mode = so->search_mode;
-	request->params.rerank = gg_rerank_setting;
 	request->params.k = Min(itopk, GgServiceWalkRoom(gg_request_lists(request)));
 }
 
@@ -309,14 +308,6 @@ ExpectedRows(const GgScanOpaque *so, const GgStream *stream)
 	return nodes > 0 ? (double) so->expected * stream->nodes / nodes : 0;
 }
 
-/* Only this session can read it: it is temporary, or this transaction created it or its file. */
-static bool
-IsLocal(Relation index)
-{
-	return RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
-		GgFirstLocatorSubid(index) != InvalidSubTransactionId;
-}
-
 /*
  * Which segments a device could search: those worth it.  Where there is one, the device also
  * measures the rows of those that are too small for a walk.  Lists are numbered as segments are.
@@ -474,7 +465,7 @@ FindDevice(GgScanOpaque *so)
 		so->reason = GG_REASON_SETTING;
 	else if (gg_service == NULL)
 		so->reason = GG_REASON_NO_SERVICE;
-	else if (IsLocal(so->index))
+	else if (GgIsLocal(so->index))
 		so->reason = GG_REASON_LOCAL;
 	else if (so->query == NULL ||
 			 (device->lists == 0 && so->meta->delta_pages < DEVICE_DELTA_PAGES))
@@ -605,7 +596,7 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 								 GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);
 	else
 		AskForWalks(so, &ask, device->exact, itopk);
-	if (!deep && so->search_mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
+	if (!deep && so->params.mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
 		ask.request.params.k = Min(ask.request.params.k, GG_GREEDY_LIST);
 	/* rounded rows pass the executor's queue, which takes more than LIMIT */
 	if (!deep && limited > 0 && !so->bound.rounded)
@@ -1006,10 +997,7 @@ KeepBack(GgScanOpaque *so, GgStream *stream, uint32 place)
 	if (state->nlate == state->late_cap)
 	{
 		state->late_cap = Max(64, state->late_cap * 2);
-		if (state->late == NULL)
-			state->late = MemoryContextAlloc(so->context, state->late_cap * sizeof(uint64));
-		else
-			state->late = repalloc_huge(state->late, state->late_cap * sizeof(uint64));
+		state->late = GgEnlarge(so->context, state->late, state->late_cap * sizeof(uint64));
 	}
 	state->late[state->nlate++] = state->keys[place];
 }

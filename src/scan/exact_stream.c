@@ -329,12 +329,9 @@ KeepNearest(GgQueries *queries, const DeltaReader *reader)
 		for (uint32 q = 0; q < queries->count; q++)
 		{
 			uint64	   *heap = queries->keys + (Size) q * queries->stride;
-			uint64		key = key_of(distances[q], reader->nodes[r]);
 
-			if (queries->nkeys < queries->stride)
-				heap_push(heap, queries->nkeys, key);
-			else if (key < heap[0])
-				heap_replace(heap, queries->stride, key);
+			(void) heap_offer(heap, queries->nkeys, queries->stride,
+							  key_of(distances[q], reader->nodes[r]));
 		}
 		queries->nkeys += queries->nkeys < queries->stride;
 	}

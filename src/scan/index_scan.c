@@ -285,18 +285,13 @@ MayReturnAnother(GgScanOpaque *so, IndexScanDesc scan)
 static void
 RememberReturned(GgScanOpaque *so, ItemPointer tid)
 {
-	Size		bytes;
-
 	if (so->mode != GG_ITERATIVE_OFF)
 		return;
 	if (so->nreturned >= so->returned_cap)
 	{
 		so->returned_cap = Max(64, so->returned_cap * 2);
-		bytes = so->returned_cap * sizeof(ItemPointerData);
-		if (so->returned == NULL)
-			so->returned = MemoryContextAllocHuge(so->context, bytes);
-		else
-			so->returned = repalloc_huge(so->returned, bytes);
+		so->returned = GgEnlarge(so->context, so->returned,
+								 so->returned_cap * sizeof(ItemPointerData));
 	}
 	so->returned[so->nreturned++] = *tid;
 }
@@ -515,7 +510,7 @@ PrepareScan(IndexScanDesc scan)
 
 	so->heap = scan->heapRelation;
 	so->mode = gg_iterative_scan;
-	so->search_mode = gg_search_mode_setting;
+	so->params = GgSearchSettings();
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;

@@ -35,6 +35,7 @@
 
 #include "base/base.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "commands/explain.h"
 #include "executor/execPartition.h"
@@ -485,13 +486,23 @@ InitQuery(PartitionsState *node)
 	return NULL;
 }
 
+/*
+ * Does a parallel plan tell what each node did?  Workers tell it of nodes that the leader has, too.
+ */
+static bool
+TellsAllNodes(const EState *estate)
+{
+	return estate->es_instrument != 0 &&
+		(IsParallelWorker() || estate->es_plannedstmt->parallelModeNeeded);
+}
+
 static void
 BeginPartitions(CustomScanState *css, EState *estate, int eflags)
 {
 	PartitionsState *node = (PartitionsState *) css;
 	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
 	const MergeAppend *merge = linitial_node(MergeAppend, plan->custom_private);
-	const bool	shown = (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0;
+	const bool	all = (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 || TellsAllNodes(estate);
 
 	/* rows are in the slots of children, which are of any kind */
 	css->ss.ps.resultops = NULL;
@@ -512,7 +523,7 @@ BeginPartitions(CustomScanState *css, EState *estate, int eflags)
 	node->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph partitions",
 										  ALLOCSET_DEFAULT_SIZES);
 	for (int i = 0; i < node->npartitions; i++)
-		if (shown || !IsA(node->partitions[i].plan, IndexScan))
+		if (all || !IsA(node->partitions[i].plan, IndexScan))
 			Open(node, &node->partitions[i]);
 }
 

@@ -197,7 +197,7 @@ struct GgScanOpaque
 	bool		prepared;		/* the directory was read ... */
 	bool		started;		/* ... and streams were opened */
 	GgIterativeScan mode;
-	gg_search_mode search_mode;
+	gg_search_params params;	/* as settings had them when the scan began */
 	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
@@ -465,32 +465,6 @@ GgRowsWanted(GgIterativeScan mode, uint32 limit, uint64 taken)
 {
 	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(gg_itopk_size, 0, taken) :
 		GgRowsToTake((gg_itopk_size + 1) / 2, limit, taken);
-}
-
-/* How many rows are to be measured, at most, before the wanted ones are handed out? */
-static inline uint32
-GgRowsToMeasure(const GgMetaPageData *meta, gg_codes codes, uint64 wanted)
-{
-	gg_search_params params = {
-		.itopk_size = PG_UINT32_MAX, .rerank = gg_rerank_setting,
-		.k = (uint32) Min(wanted, GG_MAX_ROWS)
-	};
-
-	return gg_rerank_size(&params, codes, meta->dimensions);
-}
-
-/* The same of the table. */
-static inline uint32
-GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
-{
-	return GgRowsToMeasure(meta, (gg_codes) meta->coded, wanted);
-}
-
-/* Are all rows read that are due, however far the next ones are? */
-static inline bool
-GgReadsAllDue(GgIterativeScan mode)
-{
-	return mode == GG_ITERATIVE_OFF || gg_rerank_setting > 0;
 }
 
 /* Make stream->source ready to read the segment. */

@@ -130,9 +130,7 @@ AddRow(GgScanOpaque *so, RowArray *array, const OrderedRow *row)
 	if (array->count == array->room)
 	{
 		array->room = Max(2 * array->room, BATCH_ROWS);
-		array->rows = array->rows == NULL ?
-			MemoryContextAllocHuge(so->context, array->room * sizeof(OrderedRow)) :
-			repalloc_huge(array->rows, array->room * sizeof(OrderedRow));
+		array->rows = GgEnlarge(so->context, array->rows, array->room * sizeof(OrderedRow));
 	}
 	array->rows[array->count++] = *row;
 }

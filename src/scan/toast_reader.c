@@ -15,6 +15,8 @@
  */
 #include "scan/toast_reader.h"
 
+#include "base/base.h"
+
 #include "access/detoast.h"
 #include "access/genam.h"
 #include "access/tableam.h"
@@ -99,9 +101,8 @@ GgFindToast(GgToastReader *reader, Datum value, GgToastValue *found)
 		if (reader->ntids == reader->room)
 		{
 			reader->room = Max(2 * reader->room, 256);
-			reader->tids = reader->tids == NULL ?
-				MemoryContextAllocHuge(reader->context, reader->room * sizeof(ItemPointerData)) :
-				repalloc_huge(reader->tids, reader->room * sizeof(ItemPointerData));
+			reader->tids = GgEnlarge(reader->context, reader->tids,
+									 reader->room * sizeof(ItemPointerData));
 		}
 		reader->tids[reader->ntids++] = *tid;
 #ifdef USE_PREFETCH

@@ -45,7 +45,6 @@ typedef struct WalkStream
 	uint32		next_measured;
 	uint32		measured_room;
 	float		largest_error;	/* of their estimates */
-	MemoryContextCallback callback; /* gives the walk back, after an error too */
 } WalkStream;
 
 /* ---- the nearest of all lists ----------------------------------------- */
@@ -162,10 +161,10 @@ RowsWanted(const GgScanOpaque *so, const GgStream *stream)
 static uint32
 RerankSize(const GgScanOpaque *so, const GgStream *stream)
 {
-	const gg_search_params params = {
-		.k = RowsWanted(so, stream), .itopk_size = stream->itopk, .rerank = gg_rerank_setting
-	};
+	gg_search_params params = so->params;
 
+	params.itopk_size = stream->itopk;
+	params.k = RowsWanted(so, stream);
 	return gg_rerank_size(&params, stream->source.codes, so->meta->dimensions);
 }
 
@@ -188,9 +187,8 @@ MeasureTaken(GgScanOpaque *so, GgStream *stream, const gg_candidate *candidates,
 	if (state->nmeasured + count > state->measured_room)
 	{
 		state->measured_room = Max(2 * state->measured_room, state->nmeasured + GG_MAX_DEGREE);
-		state->measured = state->measured == NULL ?
-			MemoryContextAlloc(so->context, state->measured_room * sizeof(uint64)) :
-			repalloc_huge(state->measured, state->measured_room * sizeof(uint64));
+		state->measured = GgEnlarge(so->context, state->measured,
+									state->measured_room * sizeof(uint64));
 	}
 	for (uint32 i = 0; i < count; i++)
 		nodes[i] = candidates[i].node;
@@ -296,7 +294,7 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
-	gg_search_params params = {.itopk_size = stream->itopk, .mode = so->search_mode};
+	gg_search_params params = so->params;
 	WalkStream *state;
 	gg_status	status;
 
@@ -313,11 +311,10 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	GgUseCodes(so, stream);
 	state = MemoryContextAllocZero(so->context, sizeof(WalkStream));
 	state->walk = GetWalk();
-	state->callback.func = GiveBackWalk;
-	state->callback.arg = state;
-	MemoryContextRegisterResetCallback(so->context, &state->callback);
+	GgAtReset(so->context, GiveBackWalk, state);
 	stream->state = state;
 
+	params.itopk_size = stream->itopk;
 	params.k = AlwaysExpanded(so, stream->itopk);
 	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
 	if (status.code != GG_OK)

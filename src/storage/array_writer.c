@@ -27,7 +27,6 @@ bool
 GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 {
 	GgMetaPageData *meta;
-	GgMetaPageData *head;
 	Buffer		metabuf;
 	GgBlocksWanted wanted = {
 		.owner = array->owner,
@@ -48,8 +47,7 @@ GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 	if (last >= 0)
 		wanted.next = array->runs[last].start + array->runs[last].nblocks;
 	meta = palloc(sizeof(GgMetaPageData));
-	metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	GgCopyMeta(index, metabuf, meta);
+	metabuf = GgLockDirectory(index, meta);
 	nblocks = GgTakeBlocks(index, heap, meta, &wanted, &start, &array->length);
 	if (nblocks > 0)
 		GgStoreMeta(index, heap, metabuf, meta);

@@ -869,10 +869,9 @@ bool
 GgCheckTidsAgain(GgCheck *check)
 {
 	const GgMetaPageData *before = check->meta;
-	GgMetaPageData *now = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *now = GgReadDirectory(check->index);
 	bool		same;
 
-	GgReadMeta(check->index, now);
 	same = now->generation == before->generation;
 	check->meta = now;
 	check->last_count = 0;

@@ -301,6 +301,16 @@ GgCopyMeta(Relation index, Buffer metabuf, GgMetaPageData *meta)
 	GgSetParkedIds(meta);
 }
 
+Buffer
+GgLockDirectory(Relation index, GgMetaPageData *meta)
+{
+	GgMetaPageData *head;
+	Buffer		metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
+
+	GgCopyMeta(index, metabuf, meta);
+	return metabuf;
+}
+
 void
 GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta)
 {
@@ -320,6 +330,15 @@ void
 GgReadMeta(Relation index, GgMetaPageData *meta)
 {
 	GgReadMetaAsOf(index, NULL, meta);
+}
+
+GgMetaPageData *
+GgReadDirectory(Relation index)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+
+	GgReadMeta(index, meta);
+	return meta;
 }
 
 /* ---- arrays ------------------------------------------------------------------------------ */

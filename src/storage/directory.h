@@ -10,8 +10,9 @@
 
 /* ---- reading ----------------------------------------------------------------------- */
 
-/* Copy the metapage and all its directory, checked. */
+/* Copy the metapage and all its directory, checked; GgReadDirectory() allocates. */
 extern void GgReadMeta(Relation index, GgMetaPageData *meta);
+extern GgMetaPageData *GgReadDirectory(Relation index);
 
 /*
  * The same for a snapshot that was taken before.  Fails where it may have expired: VACUUM may have
@@ -25,7 +26,7 @@ extern void GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *me
  */
 extern Buffer GgLockMeta(Relation index, int lockmode, GgMetaPageData **head);
 
-/* Copy the metapage and its directory, checked, from the metapage, which is locked. */
+/* Copy the metapage and its directory, checked, from the metapage, which is locked exclusively. */
 extern void GgCopyMeta(Relation index, Buffer metabuf, GgMetaPageData *meta);
 
 /* The block of the delta's last page, by the metapage, which is locked. */
@@ -86,8 +87,10 @@ extern void GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *op
  * To change the directory: lock the metapage exclusively, copy it, change the copy, settle it, and
  * put it into the page in one WAL record.
  *
- * GgSettleDirectory() writes directory pages where extents do not fit the metapage.
+ * GgLockDirectory() does the first two.  GgSettleDirectory() writes directory pages where extents
+ * do not fit the metapage.
  */
+extern Buffer GgLockDirectory(Relation index, GgMetaPageData *meta);
 extern void GgSettleDirectory(Relation index, Relation heap, GgMetaPageData *meta);
 extern void GgPutMeta(Page page, const GgMetaPageData *meta);
 

@@ -805,6 +805,7 @@ test_reach(gg_walk *walk)
 	uint32_t	all = 0;
 	uint32_t	different = 0;
 	uint32_t	unsorted = 0;
+	int			missed = 0;
 	uint64_t	near = 0;
 	uint64_t	far = 0;
 
@@ -848,6 +849,8 @@ test_reach(gg_walk *walk)
 
 		CHECK_OK(gg_walk_widen(walk, ITOPK), "go on");
 		CHECK(!gg_walk_was_cut(walk), "a walk that went on is cut");
+		sum -= nodes_within(walk, within, &counts[0]);
+		missed += (int) counts[1] - (int) (counts[2] + counts[3] + counts[0]);
 		different += sum != nodes_within(walk, INFINITY, &counts[3]);
 	}
 	CHECK(found >= QUERIES * 10 * 98 / 100, "%u of %u nearest found", found, QUERIES * 10);
@@ -855,7 +858,9 @@ test_reach(gg_walk *walk)
 	CHECK(unsorted == 0, "%u merged distances out of order", unsorted);
 	CHECK(near < far * 9 / 10, "%llu distances with a reach, %llu without",
 		  (unsigned long long) near, (unsigned long long) far);
-	CHECK(different <= QUERIES / 50, "%u walks that went on found others than without a reach",
+	/* pivots beyond the reach are expanded later, if at all, so lists may differ by far nodes */
+	CHECK(missed <= (int) all / 200, "%d of %u near nodes not found after widening", missed, all);
+	CHECK(different <= QUERIES / 4, "%u walks that went on found others than without a reach",
 		  different);
 	for (int g = 0; g < 2; g++)
 	{

@@ -53,7 +53,7 @@ CREATE FUNCTION is_same(query text, what text) RETURNS SETOF text LANGUAGE sql A
 
 SELECT is_same(format('SELECT id, tableoid::regclass FROM parts ORDER BY val <-> %L LIMIT %s', val,
 	k), format('query %s, LIMIT %s', q, k))
-FROM queries, unnest(ARRAY[1, 10, 100, 2000]) k WHERE q <= 3 OR k = 10;
+FROM queries, unnest(ARRAY[1, 10, 100, 300]) k WHERE q <= 3 OR k = 10;
 SELECT cmp_ok(not_fetched(format('SELECT id FROM parts ORDER BY val <-> %L LIMIT 10', :q)), '>=',
 	40, 'most partitions are left alone');
 SET gpugraph.enable_partition_search = off;
@@ -117,7 +117,12 @@ SELECT results_eq('FETCH 50 FROM back', format('SELECT unnest((%L::text[])[:50])
 MOVE BACKWARD 21 FROM back;
 SELECT results_eq('FETCH 50 FROM back', format('SELECT unnest((%L::text[])[30:50])', :'by_core'),
 	'a SCROLL cursor: forward again');
+DECLARE hold CURSOR WITH HOLD FOR SELECT row(id)::text FROM parts
+	ORDER BY val <-> (SELECT val FROM items WHERE id = 1) LIMIT 50;
 COMMIT;
+SELECT results_eq('FETCH 50 FROM hold', format('SELECT unnest((%L::text[])[:50])', :'by_core'),
+	'a cursor WITH HOLD, after its transaction');
+CLOSE hold;
 
 -- dead rows, rows of this transaction, locked rows
 BEGIN;
@@ -151,6 +156,38 @@ SELECT matches(plan_of(format('SELECT id FROM mixed ORDER BY val <-> %L LIMIT 10
 SELECT is_same(format('SELECT id FROM mixed ORDER BY val <-> %L LIMIT 10', :q),
 	'mixed partitions');
 ROLLBACK;
+
+-- what nodes did in parallel workers, by EXPLAIN
+BEGIN;
+SET LOCAL enable_seqscan = on;
+SET LOCAL max_parallel_workers_per_gather = 2;
+SET LOCAL min_parallel_table_scan_size = 0;
+SET LOCAL parallel_setup_cost = 0;
+SET LOCAL parallel_tuple_cost = 0;
+SELECT format('SELECT count(*) FROM items WHERE id NOT IN
+	(SELECT id FROM parts ORDER BY val <-> %L LIMIT 10)', :q) AS in_workers \gset
+SELECT matches(plan_of(:'in_workers'), 'Gather.*GpugraphPartitions', 'parallel workers search');
+SELECT lives_ok('EXPLAIN (ANALYZE) ' || :'in_workers', 'EXPLAIN ANALYZE of parallel workers');
+ROLLBACK;
+
+-- whole rows, tableoid, and what EXPLAIN tells of the node
+SELECT is_same(format('SELECT p, tableoid::regclass FROM parts p ORDER BY val <-> %L LIMIT 10', :q),
+	'whole rows');
+CREATE FUNCTION node_of(options text, query text) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE format('EXPLAIN (%s, FORMAT JSON) %s', options, query) INTO plan;
+	RETURN jsonb_path_query_first(plan::jsonb, '$.** ? (@."Node Type" == "Custom Scan")');
+END $$;
+SELECT ok(node @> '{"Custom Plan Provider": "GpugraphPartitions", "Subplans Removed": 0,
+	"Partitions Searched": 57, "Scans Begun": 57, "Actual Rows": 10}'
+	AND node -> 'Output' ->> 0 ~ '^parts(_\d+)?\.id$' AND jsonb_array_length(node -> 'Plans') = 57,
+	'EXPLAIN (ANALYZE, VERBOSE, FORMAT JSON)')
+FROM node_of('ANALYZE, VERBOSE', format('SELECT id FROM parts ORDER BY val <-> %L LIMIT 10', :q))
+	node;
+SELECT is(node ? 'Scans Begun', false, 'EXPLAIN without ANALYZE runs nothing')
+FROM node_of('VERBOSE', format('SELECT id FROM parts ORDER BY val <-> %L LIMIT 10', :q)) node;
 
 -- row-level security
 CREATE ROLE partition_reader;

@@ -143,6 +143,26 @@ $main->safe_psql('postgres', "INSERT INTO items $moved FROM items;
 	DELETE FROM parts WHERE id % 7 = 0");
 is(equal_answers($by_index), 20, 'after inserts and deletes through the partitioned table');
 
+# ---- a table with partitions here and there
+$main->safe_psql('postgres', <<'SQL');
+CREATE TABLE mixed (LIKE items) PARTITION BY LIST (cat);
+CREATE TABLE mixed_0 PARTITION OF mixed FOR VALUES IN (0);
+CREATE TABLE mixed_1 PARTITION OF mixed FOR VALUES IN (1);
+CREATE FOREIGN TABLE mixed_2 PARTITION OF mixed FOR VALUES IN (2)
+	SERVER shard1 OPTIONS (table_name 'parts_1');
+INSERT INTO mixed SELECT id, id % 2, big, l2_normalize(val) FROM items WHERE id < 2000;
+CREATE INDEX ON mixed_0 USING gpugraph (val);
+CREATE INDEX ON mixed_1 USING gpugraph (val);
+ANALYZE mixed;
+SQL
+my $mixed = "SELECT id, tableoid::regclass FROM mixed ORDER BY val <-> $vector LIMIT 100";
+my $fast = "LOAD 'gpugraph'; SET enable_seqscan = off; SET enable_sort = off";
+like($main->safe_psql('postgres', "$fast; EXPLAIN (VERBOSE) $mixed"),
+	qr/GpugraphPartitions.*Index Scan.*Index Scan.*Foreign Scan on public\.mixed_2.*ORDER BY/s,
+	'partitions here are searched together, beside the one of a server');
+is($main->safe_psql('postgres', "$by_index; $fast; $mixed"),
+	$main->safe_psql('postgres', "SET enable_indexscan = off; $mixed"), 'with the same rows');
+
 # ---- a server that is down
 $shards[1]->stop;
 my ($rc, $out, $err) = $main->psql('postgres',

@@ -8,13 +8,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 use Gpugraph;
+use Residency;
 
 my $publisher = new_node('publisher', init => { allows_streaming => 'logical' });
 make_items($publisher, 2000, 16);
 my $subscriber = newer_node('subscriber');
 init_node($subscriber);
-$subscriber->append_conf('postgresql.conf', "autovacuum = off\njit = off\n
-	shared_preload_libraries = 'gpugraph'\n");
+$subscriber->append_conf('postgresql.conf', "autovacuum = off\njit = off\n" . service_conf());
 $subscriber->start;
 $subscriber->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 load_helpers($subscriber);
@@ -59,6 +59,9 @@ equal('copied');
 $publisher->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big,
 	val + array_fill(0.01::real, ARRAY[16])::vector FROM items');
 equal('inserted');
+$subscriber->safe_psql('postgres', "SELECT gpugraph_merge('items_idx'),
+	gpugraph_prewarm('items_idx')");
+truth_by_device($subscriber, 'a subscriber with a device');
 # of every cluster of make_items() some rows stay, so that queries stay like rows
 $publisher->safe_psql('postgres', 'UPDATE items
 	SET val = val + array_fill(0.1::real, ARRAY[16])::vector WHERE id % 3 = 0;

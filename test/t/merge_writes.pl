@@ -1,5 +1,6 @@
 # Merges write a few times what is inserted, also where many rows with filter words share few
-# vectors, and under an old snapshot the index grows by no more than three times of it.
+# vectors, and under an old snapshot the index grows by no more than three times of it.  A merge
+# that is due when the snapshot begins is not part of that: nobody knows yet that it will be old.
 use strict;
 use warnings;
 
@@ -63,10 +64,14 @@ my $ratio = written() * 1024 / ($rows * ROW_BYTES);
 note sprintf 'merges wrote %.1f times what was inserted', $ratio;
 cmp_ok($ratio, '<=', 8, 'merges write at most 8 times what is inserted');
 
+my $merge = "SELECT gpugraph_merge('items_idx')";
+ok(defined wait_for(sub { $node->safe_psql('postgres', $merge) eq 't' }), 'no merge is due');
+# free blocks are used first
+my $before = $node->safe_psql('postgres',
+	"SELECT total_bytes - free_bytes FROM gpugraph_index_info('items_idx')");
 my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
 	'SELECT pg_sleep(600)');
 my $pid = backend_pid($node, 'pg_sleep');
-my $before = $node->safe_psql('postgres', "SELECT pg_relation_size('items_idx')");
 is(insert(1_000_000, 30), 30, 'rows are sealed under an old snapshot');
 $rows = $node->safe_psql('postgres', 'SELECT count(*) FROM items') - $rows;
 $ratio = ($node->safe_psql('postgres', "SELECT pg_relation_size('items_idx')") - $before) /

@@ -26,12 +26,16 @@ cmp_ok($recall, '>=', 0.95, "recall $recall on one device");
 # ---- a limit of a third
 sql('ALTER SYSTEM SET gpugraph.device_memory = \'' . int($bytes * 0.45 / 1048576 + 0.5) . "MB'");
 $node->reload;
-ok(defined wait_for(sub { return of_index($node, 'missing_segments > 0') eq 't' }), 'too small');
+ok(defined wait_for(sub { return of_index($node, 'segments > ALL (device_segments)') eq 't' }),
+	'too small');
 ok(whole(), 'devices have all segments after a while') or die;
 is(who_answers($node), "$recall 20 0 0", 'they answer with the same recall');
 is(all_forms(), $forms, 'and every form of query as one device does');
 cmp_ok(of_index($node, 'cardinality(devices)'), '>=', 3, 'of several devices');
-is(of_index($node, 'missing_segments > 0'), 't', 'none of which has all');
+is(of_index($node, 'segments > ALL (device_segments)'), 't', 'none of which has all');
+is(of_index($node, "state || ' ' || missing_segments"), 'ready 0', 'nothing is missing');
+unlike(sql("SELECT hint FROM gpugraph_indexes WHERE indexname = 'items_idx'"), qr/the CPU/,
+	'no hint speaks of the CPU');
 
 # ---- a device is lost
 for my $fault (qw(exit hang))

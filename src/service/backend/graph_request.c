@@ -163,15 +163,12 @@ GgSharedRows *
 GgShareRows(uint32 most, Size row_bytes, uint32 degree)
 {
 	GgSharedRows *shared = palloc0(sizeof(GgSharedRows));
-	MemoryContextCallback *callback = palloc0(sizeof(MemoryContextCallback));
 	void	   *start = MAP_FAILED;
 
 	shared->layout = palloc0(sizeof(GgGraphLayout));
 	shared->fd = shared->number = -1;
 	LayOut(shared->layout, most, row_bytes, degree);
-	callback->func = Unshare;
-	callback->arg = shared;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+	GgAtReset(CurrentMemoryContext, Unshare, shared);
 #ifdef __linux__
 	if (!AcquireExternalFD())
 		return NULL;

@@ -486,6 +486,28 @@ IsCopy(const GgResident *a, const GgResident *b)
 		a->key.instance == b->key.instance && a->key.database == b->key.database;
 }
 
+/* What the copy that is shown lacks and another one has is not missing. */
+static void
+AddOthers(Held *best, const Held *held, int nheld)
+{
+	GgResident *resident = &best->resident;
+
+	for (int h = 0; h < nheld && resident->state == GG_RESIDENT_READY; h++)
+	{
+		const GgResident *other = &held[h].resident;
+		uint32		lists = resident->missing & ~other->missing;
+
+		if (other->state != GG_RESIDENT_READY || !IsCopy(other, resident) ||
+			other->nsegments != resident->nsegments ||
+			memcmp(other->graphs, resident->graphs, resident->nsegments * sizeof(uint32)) != 0)
+			continue;
+		resident->missing &= ~lists;
+		resident->coded |= other->coded & lists;
+		resident->rowless |= other->rowless & lists;
+		resident->halved |= other->halved & lists;
+	}
+}
+
 /*
  * The latest entry of an index; NULL when there is none.  Entries of its files from before a
  * REINDEX or TRUNCATE are not shown then.  Of several copies the one is shown that is READY and no
@@ -521,6 +543,7 @@ FindLatest(Held *held, int nheld, Oid database, Oid relation)
 	{
 		best->ready = ready;
 		memcpy(best->segments, segments, sizeof(segments));
+		AddOthers(best, held, nheld);
 	}
 	return best;
 }

@@ -601,10 +601,9 @@ LoadUnit(Reader *reader, const Unit *unit)
 			bytes = ReadSegmentUnit(reader, index, unit, chunk, &offset, &wrong);
 		if (bytes == 0 && wrong == NULL)
 		{
-			GgMetaPageData *now = palloc(sizeof(GgMetaPageData));
+			GgMetaPageData *now = GgReadDirectory(index);
 
 			/* has a VACUUM or merge recycled the page?  Then the directory is another one by now */
-			GgReadMeta(index, now);
 			if (now->instance == reader->meta->instance &&
 				now->generation == reader->meta->generation)
 				wrong = "a page is not what its directory says: see gpugraph_check()";

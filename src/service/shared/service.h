@@ -117,10 +117,10 @@ typedef struct GgIndexStat
 {
 	bool		up;				/* a device works */
 	const char *state;			/* of the index there, as in gpugraph_stat_index; NULL: absent */
-	bool		ready;			/* the device answers its queries ... */
+	bool		ready;			/* devices answer its queries ... */
 	uint32		missing;		/* ... but for these of its segments (bitmap) */
-	uint32		rowless;		/* it walks these alone (bitmap) */
-	int			device;			/* the number of that device */
+	uint32		rowless;		/* they walk these alone (bitmap) */
+	int			device;			/* the number of the one with the state */
 	GgReason	failure;		/* why the state is "failed" */
 	bool		counted;		/* the counts are of this index alone */
 	uint64		queries_gpu;
