@@ -30,7 +30,8 @@ BEGIN
 	DROP INDEX built;
 END $$;
 SELECT try_opclass(a, type, metric, op, storage) FROM unnest('{tsdg,grnnd}'::text[]) a,
-	(VALUES ('vector', ''), ('halfvec', ''), ('vector', ', storage = float16')) s (type, storage),
+	(VALUES ('vector', ''), ('halfvec', ', codes = int8'), ('vector', ', storage = float16'))
+		s (type, storage),
 	(VALUES ('l2', '<->'), ('ip', '<#>'), ('cosine', '<=>'), ('l1', '<+>')) m (metric, op);
 
 -- numbers of rows, some of which are NULL or equal: all are returned, nearest first

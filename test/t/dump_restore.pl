@@ -15,9 +15,10 @@ $old->safe_psql('postgres', <<'SQL');
 CREATE INDEX items_filters ON items USING gpugraph (val vector_cosine_ops, cat, big)
 	WITH (storage = float16, graph_degree = 16, intermediate_graph_degree = 48, seed = 7,
 	seal_rows = 700, segment_rows = 100000);
-CREATE INDEX items_half ON items USING gpugraph ((val::halfvec(16)) halfvec_ip_ops) WHERE cat < 25;
+CREATE INDEX items_half ON items USING gpugraph ((val::halfvec(16)) halfvec_ip_ops)
+	WITH (storage = int4) WHERE cat < 25;
 CREATE INDEX items_grnnd ON items USING gpugraph (val vector_l1_ops)
-	WITH (algorithm = grnnd, pool_capacity = 80, rho = 0.5);
+	WITH (algorithm = grnnd, pool_capacity = 80, rho = 0.5, codes = int8);
 COMMENT ON INDEX items_idx IS 'nearest items';
 CREATE TABLE parts (LIKE items) PARTITION BY LIST (cat);
 CREATE TABLE parts_low PARTITION OF parts FOR VALUES IN (0, 1, 2);
