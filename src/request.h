@@ -78,6 +78,15 @@ gg_request_keys_apart(const gg_request *a, const gg_request *b, uint32_t list)
 	return gg_request_keys_at(b, list) - gg_request_keys_at(a, list);
 }
 
+/* Are walks by these alike, but for k? */
+static inline bool
+gg_same_walk(const gg_search_params *a, const gg_search_params *b)
+{
+	return a->itopk_size == b->itopk_size && a->search_width == b->search_width &&
+		a->mode == b->mode && a->walks == b->walks && a->delta == b->delta &&
+		a->rerank == b->rerank;
+}
+
 /*
  * May two requests for a list share a batch?  k may differ, and the key to go on from, and the
  * filter, if the lists are deep.  apart: bytes from a's slot to b's, and so from query to query,
@@ -97,10 +106,7 @@ gg_request_joins(const gg_request *a, const gg_request *b, uint32_t list, uint64
 		return true;
 	if (p->k != q->k || gg_request_keys_apart(a, b, list) != apart)
 		return false;
-	return way == GG_WAY_MEASURE ||
-		(p->itopk_size == q->itopk_size && p->search_width == q->search_width &&
-		 p->mode == q->mode && p->walks == q->walks && p->delta == q->delta &&
-		 p->rerank == q->rerank);
+	return way == GG_WAY_MEASURE || gg_same_walk(p, q);
 }
 
 /*

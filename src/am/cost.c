@@ -259,7 +259,7 @@ MeasuredRows(double wanted, double due)
 {
 	const double first = (double) GgMeasureUntil(0, (uint64) wanted, (uint64) due);
 
-	if (gg_iterative_scan == GG_ITERATIVE_OFF || gg_rerank_setting > 0)
+	if (GgReadsAllDue(gg_iterative_scan))
 		return due;
 	return first + GG_MEASURED_SHARE * (due - first);
 }
@@ -271,7 +271,7 @@ MeasuredRows(double wanted, double due)
 static double
 RerankedNodes(const IndexShape *shape, gg_codes codes, double list, double wanted, bool at_once)
 {
-	gg_search_params params = {.rerank = gg_rerank_setting};
+	gg_search_params params = GgSearchSettings();
 	double		due;
 
 	params.itopk_size = (uint32) Min(list, GG_MAX_NODES);
@@ -392,15 +392,8 @@ ReadRows(const IndexShape *shape, double wanted)
 {
 	const uint64 rows = GgRowsToTake((gg_itopk_size + 1) / 2, (uint64) Max(shape->limit, 0),
 									 (uint64) Max(wanted - 1, 0));
-	gg_search_params params = {
-		.k = (uint32) Min(rows, GG_MAX_ROWS), .itopk_size = PG_UINT32_MAX,
-		.rerank = gg_rerank_setting
-	};
-	const double due = gg_rerank_size(&params, (gg_codes) shape->meta->coded,
-									  shape->meta->dimensions);
 
-
-	return MeasuredRows((double) rows, due);
+	return MeasuredRows((double) rows, GgRowsToRead(shape->meta, rows));
 }
 
 /* The time for the first rows that match.  share says how many, as a share of all that do. */

@@ -85,12 +85,13 @@ typedef enum GgIterativeScan
 extern int	gg_engine_setting;	/* GgEngineSetting */
 extern int	gg_itopk_size;
 extern int	gg_iterative_scan;	/* GgIterativeScan */
-extern int	gg_search_mode_setting; /* gg_search_mode */
-extern int	gg_rerank_setting;	/* gg_search_params.rerank */
 extern int	gg_max_scan_tuples;
 extern bool gg_skip_unread_distance;
 extern bool gg_enable_bitmap_filter;
 extern bool gg_enable_partition_search;
+
+/* The parameters of a search as settings have them; k is the caller's. */
+extern gg_search_params GgSearchSettings(void);
 
 extern void GgInitOptions(void);
 extern bytea *ggoptions(Datum reloptions, bool validate);
@@ -142,6 +143,14 @@ GgIsGpugraphIndex(Oid indexid)
 	if (RelationIsValid(index))
 		RelationClose(index);
 	return ours;
+}
+
+/* Can only this session read it?  It is temporary, or this transaction created it or its file. */
+static inline bool
+GgIsLocal(Relation index)
+{
+	return RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
+		GgFirstLocatorSubid(index) != InvalidSubTransactionId;
 }
 
 /* ---- error.c ----------------------------------------------------------- */

@@ -11,13 +11,14 @@
 
 int			gg_engine_setting = GG_ENGINE_AUTO;
 int			gg_itopk_size = GG_DEFAULT_ITOPK_SIZE;
-int			gg_rerank_setting = 0;
 int			gg_iterative_scan = GG_ITERATIVE_STRICT;
-int			gg_search_mode_setting = GG_SEARCH_AUTO;
 int			gg_max_scan_tuples = GG_DEFAULT_MAX_SCAN_TUPLES;
 bool		gg_skip_unread_distance = true;
 bool		gg_enable_bitmap_filter = true;
 bool		gg_enable_partition_search = true;
+
+static int	search_mode = GG_SEARCH_AUTO;
+static int	rerank_size = 0;
 
 static relopt_kind gg_relopt_kind;
 
@@ -190,7 +191,7 @@ GgInitOptions(void)
 							"Sets how many rows are measured again after a search by codes.",
 							"0 means a number that goes by the codes and by how many rows are "
 							"wanted.",
-							&gg_rerank_setting,
+							&rerank_size,
 							0, 0, GG_MAX_ITOPK,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpugraph.iterative_scan",
@@ -204,7 +205,7 @@ GgInitOptions(void)
 							 "Sets the procedure that searches a graph.",
 							 "\"auto\" leaves the choice to the engine; an engine that does not "
 							 "have a procedure takes its own choice, too.",
-							 &gg_search_mode_setting,
+							 &search_mode,
 							 GG_SEARCH_AUTO, search_mode_values,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.max_scan_tuples",
@@ -215,6 +216,16 @@ GgInitOptions(void)
 							GG_DEFAULT_MAX_SCAN_TUPLES, 1, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefinePlanSettings();
+}
+
+gg_search_params
+GgSearchSettings(void)
+{
+	return (gg_search_params) {
+		.itopk_size = (uint32) gg_itopk_size,
+		.mode = (gg_search_mode) search_mode,
+		.rerank = (uint32) rerank_size
+	};
 }
 
 const char *

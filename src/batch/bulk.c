@@ -231,8 +231,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->lists.target = target;
 	bulk->copies = copies;
 	bulk->k = (uint32) Min(k, itopk);
-	params->mode = gg_search_mode_setting;
-	params->rerank = gg_rerank_setting;
+	*params = GgSearchSettings();
 	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))
 		return false;

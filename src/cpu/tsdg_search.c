@@ -298,8 +298,8 @@ gg_walk_search(gg_walk *walk, const gg_source *source, const gg_search_params *p
 	/* lists of that length are heaps, and the searches read a sorted one */
 	if (params->itopk_size > GG_MAX_ITOPK ||
 		(params->mode != GG_SEARCH_TSDG_SMALL && params->mode != GG_SEARCH_TSDG_LARGE))
-		return gg_walk_start_near(walk, source, params->itopk_size, params->k, reach);
-	status = gg_walk_prepare(walk, source, params->itopk_size, where);
+		return gg_walk_start_near(walk, source, params, reach);
+	status = gg_walk_prepare(walk, source, params, where);
 	if (status.code != GG_OK)
 		return status;
 	return gg_walk_settle(walk, params->mode == GG_SEARCH_TSDG_SMALL ? small_batch(walk, params) :

@@ -139,7 +139,7 @@ take_parent(gg_walk *walk, uint32_t *node)
 		if (i == list->count)
 			return false;
 		key = list->keys[i];
-		if (i >= walk->always && key > walk->reach)
+		if (i >= walk->params.k && key > walk->reach)
 		{
 			walk->cut = true;
 			return false;
@@ -182,7 +182,7 @@ take_entry(gg_walk *walk, uint32_t *node)
 	key = walk->entries[walk->next_entry];
 	while (*i < walk->list.count && keys[*i] != key)
 		(*i)++;
-	if (*i == walk->list.count || (*i >= walk->always && key > walk->reach))
+	if (*i == walk->list.count || (*i >= walk->params.k && key > walk->reach))
 		return false;
 	keys[*i] |= KEY_EXPANDED;
 	walk->next_entry++;
@@ -498,8 +498,10 @@ gg_walk_create(gg_walk **walk)
 }
 
 gg_status
-gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size, const char *where)
+gg_walk_prepare(gg_walk *walk, const gg_source *source, const gg_search_params *params,
+				const char *where)
 {
+	const uint32_t itopk_size = params->itopk_size;
 	size_t		expected;
 
 	walk->usable = false;
@@ -528,6 +530,7 @@ gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size, con
 	if (itopk_size == 0)
 		return gg_fail(GG_EINVAL, where, "itopk_size 0 is less than 1");
 	walk->source = *source;
+	walk->params = *params;
 
 	/*
 	 * A walk measures some 20 nodes for each in its list (half that where lists are long).  The
@@ -554,20 +557,21 @@ gg_walk_settle(gg_walk *walk, gg_code code, const char *where)
 gg_status
 gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t itopk_size)
 {
-	return gg_walk_start_near(walk, source, itopk_size, 0, INFINITY);
+	const gg_search_params params = {.itopk_size = itopk_size};
+
+	return gg_walk_start_near(walk, source, &params, INFINITY);
 }
 
 gg_status
-gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size, uint32_t always,
+gg_walk_start_near(gg_walk *walk, const gg_source *source, const gg_search_params *params,
 				   float reach)
 {
 	static const char *const where = "gg_walk_start";
-	gg_status	status = gg_walk_prepare(walk, source, itopk_size, where);
+	gg_status	status = gg_walk_prepare(walk, source, params, where);
 	gg_code		code;
 
 	if (status.code != GG_OK)
 		return status;
-	walk->always = always;
 	walk->reach = key_of(reach, UINT32_MAX) | KEY_EXPANDED;
 	code = gg_walk_enter(walk);
 	choose_entries(walk);

@@ -182,7 +182,7 @@ struct gg_walk
 	bool		pass_marked;	/* edges with GG_EDGE_MARK are passed over */
 	bool		cut;			/* nodes of the list that are beyond the reach are not expanded */
 	uint64_t	reach;			/* keys above it are beyond */
-	uint32_t	always;			/* so many of the list are expanded all the same */
+	gg_search_params params;	/* k: so many of the list are expanded all the same */
 	size_t		itopk;
 
 	key_array	list;			/* the nearest nodes known, at most itopk */
@@ -247,12 +247,12 @@ gg_walk_follows(const gg_walk *walk, uint32_t edge, uint32_t parent, uint32_t *n
 /* ---- walk.c -------------------------------------------------------------- */
 
 /* Begin a walk that knows nothing yet. */
-extern gg_status gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size,
-								 const char *where);
+extern gg_status gg_walk_prepare(gg_walk *walk, const gg_source *source,
+								 const gg_search_params *params, const char *where);
 
-/* gg_walk_start() with a reach, as gg_walk_search() has one. */
-extern gg_status gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size,
-									uint32_t always, float reach);
+/* gg_walk_search() by best-first search, whatever the mode is. */
+extern gg_status gg_walk_start_near(gg_walk *walk, const gg_source *source,
+									const gg_search_params *params, float reach);
 
 /* Room for more nodes in everything that measuring them may touch. */
 extern bool gg_walk_reserve(gg_walk *walk, size_t more);

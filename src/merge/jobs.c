@@ -243,9 +243,7 @@ GgRequestMerge(Relation index, bool shrink)
 	int			place;
 
 	/* a worker sees neither temporary relations nor those of this transaction */
-	if (shared == NULL || merge_workers == 0 || RelationUsesLocalBuffers(index) ||
-		index->rd_createSubid != InvalidSubTransactionId ||
-		GgFirstLocatorSubid(index) != InvalidSubTransactionId ||
+	if (shared == NULL || merge_workers == 0 || GgIsLocal(index) ||
 		!PutJob(MyDatabaseId, relid, shrink, &place))
 		return false;
 	if (place >= 0 && !StartWorker(MyDatabaseId, place))

@@ -111,8 +111,7 @@ Fits(const GgGroup *group, const GgAsk *ask)
 	const gg_search_params *a = &group->request.params;
 	const gg_search_params *b = &ask->request.params;
 
-	return group->request.dim == ask->request.dim && a->k == b->k &&
-		a->itopk_size == b->itopk_size && a->mode == b->mode && a->rerank == b->rerank &&
+	return group->request.dim == ask->request.dim && a->k == b->k && gg_same_walk(a, b) &&
 		(group->query == ask->queries ||
 		 memcmp(group->query, ask->queries, ask->request.dim * sizeof(float)) == 0);
 }

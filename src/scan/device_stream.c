@@ -27,9 +27,9 @@
  *
  * Segments that a device has no room for are left to walks from the start.  Of some a device has
  * codes alone (GgResidentRef.rowless).  Its walks of these bring somewhat more nodes than were
- * asked for, in the order of estimates.  They are measured here before the list is anybody's.  All
- * else takes rows: lists of a scan with a filter, deep ones, and those of segments too small for a
- * walk.
+ * asked for, in the order of estimates.  They are measured here before the list is anybody's, under
+ * a filter those that match.  All else takes rows: lists of a scan whose filter few nodes match,
+ * deep ones, and those of segments too small for a walk.
  *
  * Of others it has rows in half precision (GgResidentRef.halved), and keys have distances to these.
  * What rounding can do to them has a bound (bound.c).  So rows are measured here until none that
@@ -133,9 +133,8 @@ AskForWalks(const GgScanOpaque *so, GgAsk *ask, uint32 measured, uint32 itopk)
 	gg_request *request = &ask->request;
 
 	request->measured = measured;
+	request->params = so->params;
 	request->params.itopk_size = itopk;
-	request->params.mode = so->search_mode;
-	request->params.rerank = gg_rerank_setting;
 	request->params.k = Min(itopk, GgServiceWalkRoom(gg_request_lists(request)));
 }
 
@@ -215,6 +214,22 @@ StreamOf(GgScanOpaque *so, uint32 list)
 	return stream;
 }
 
+/* Of keys of estimates those of nodes that match are left, as many as are to be measured. */
+static void
+KeepMatching(GgScanOpaque *so, GgStream *stream, uint64 *keys, uint32 count)
+{
+	const uint64 due = GgRowsToMeasure(so->meta, GG_DEVICE_CODES((gg_metric) so->meta->metric),
+									   so->limit > 0 ? so->limit :
+									   GgRowsWanted(so->mode, 0, 0));
+	uint32		n = 0;
+
+	for (uint32 i = 0; i < count && n < due; i++)
+		if (key_node(keys[i]) < stream->nodes && GgNodeMatches(so, stream, key_node(keys[i])))
+			keys[n++] = keys[i];
+	while (n < count)
+		keys[n++] = GG_NO_KEY;
+}
+
 /* Lists of `from` keys become lists of `to`, the nearest ones.  Those of estimates are measured. */
 static void
 ShortenLists(GgScanOpaque *so, const gg_request *request, uint32 rowless, uint64 *lists,
@@ -230,6 +245,8 @@ ShortenLists(GgScanOpaque *so, const gg_request *request, uint32 rowless, uint64
 			uint32		measured;
 
 			GgNeedSource(so, stream);
+			if (so->filter != NULL)
+				KeepMatching(so, stream, lists, from);
 			measured = GgSourceMeasureKeys(&stream->source, lists, from);
 			so->reranked += measured;
 			so->distances += measured;
@@ -291,14 +308,6 @@ ExpectedRows(const GgScanOpaque *so, const GgStream *stream)
 	return nodes > 0 ? (double) so->expected * stream->nodes / nodes : 0;
 }
 
-/* Only this session can read it: it is temporary, or this transaction created it or its file. */
-static bool
-IsLocal(Relation index)
-{
-	return RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
-		GgFirstLocatorSubid(index) != InvalidSubTransactionId;
-}
-
 /*
  * Which segments a device could search: those worth it.  Where there is one, the device also
  * measures the rows of those that are too small for a walk.  Lists are numbered as segments are.
@@ -343,75 +352,6 @@ FilteredLists(GgScanOpaque *so)
 	return worthwhile ? lists : 0;
 }
 
-/*
- * The device has no room for some segments of the index, or none for the rows that the scan's
- * filter takes.  Their streams become walks, and stay walks if the query is posted once more.
- * Small segments are measured here where the device has no rows, or rounded ones.  Where nothing is
- * left to ask the device for, so->reason says so.
- */
-static void
-LeaveMissing(GgScanOpaque *so)
-{
-	GgDeviceAnswer *device = &so->device;
-	const uint32 rowless = device->ref.rowless;
-
-	device->missing |= device->ref.missing | (so->filter != NULL ? rowless : 0);
-	device->missing &= device->lists;
-	device->lists &= ~(device->missing | (device->exact & (rowless | device->ref.halved)));
-	device->exact &= device->lists;
-	if (device->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA)
-		so->reason = (device->missing & ~rowless) != 0 ? GG_REASON_PARTIAL : GG_REASON_CODED;
-	else if (device->lists == 0 && device->delta_pages == 0)
-		so->reason = rowless != 0 ? GG_REASON_CODED : GG_REASON_MEMORY;
-}
-
-/* Find the resident to ask.  False: there is none, or asking does not pay; so->reason says why. */
-static bool
-FindDevice(GgScanOpaque *so)
-{
-	GgDeviceAnswer *device = &so->device;
-	GgResidentRef *ref = &device->ref;
-
-	device->lists = so->filter != NULL ? FilteredLists(so) : DeviceLists(so, &device->exact);
-	device->delta_pages = 0;
-	if (gg_engine_setting == GG_ENGINE_CPU)
-		so->reason = GG_REASON_SETTING;
-	else if (gg_service == NULL)
-		so->reason = GG_REASON_NO_SERVICE;
-	else if (IsLocal(so->index))
-		so->reason = GG_REASON_LOCAL;
-	else if (so->query == NULL ||
-			 (device->lists == 0 && so->meta->delta_pages < DEVICE_DELTA_PAGES))
-		so->reason = GG_REASON_SMALL;
-	else if (GgResidentLookup(so->index, so->meta, ref, &so->reason))
-	{
-		if (ref->delta_pages >= DEVICE_DELTA_PAGES && ref->delta_pages <= so->meta->delta_pages &&
-			ref->delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
-			device->delta_pages = ref->delta_pages;
-		so->reason = GG_REASON_NONE;
-		if (device->lists == 0 && device->delta_pages == 0)
-			so->reason = GG_REASON_SMALL;
-		else
-			LeaveMissing(so);
-	}
-	return so->reason == GG_REASON_NONE;
-}
-
-/*
- * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
- * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
- * one before.  Where the device has no rows there is no exact one.
- */
-static bool
-WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
-{
-	if (stream->segment != NULL &&
-		(so->device.ref.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
-		return itopk <= GG_MAX_ITOPK;
-	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
-		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
-}
-
 /* May this scan, most of whose rows are thrown away, begin with a walk? */
 static bool
 WalkIsDue(GgScanOpaque *so)
@@ -439,6 +379,126 @@ BeginUncertainWalk(GgScanOpaque *so)
 		history->next_rest = 1;
 	history->wasted = false;
 	so->device.uncertain = true;
+}
+
+/*
+ * How long is the walk's list in a segment of whose nodes this share matches a filter?  0: there is
+ * none.  Where the device has no rows, walks are all that it has.
+ */
+static uint32
+FilteredList(const GgScanOpaque *so, const GgStream *stream, double share)
+{
+	const uint32 bit = (uint32) 1 << (stream->segment - so->meta->segments);
+	uint32		wanted = gg_itopk_size;
+
+	if ((so->device.ref.rowless & bit) == 0)
+		return GgFilteredDeviceList(stream->nodes, share, GgRowBytes(so->meta), gg_itopk_size);
+	if (so->by_table)
+		wanted = Max(wanted, GG_LIMITED_WALK(GgRowsToRead(so->meta,
+														   GgRowsWanted(so->mode, so->limit, 0))));
+	return share < GG_LEAST_WALKED_SHARE || wanted / share > GG_MAX_ITOPK ? 0 :
+		(uint32) (wanted / share);
+}
+
+/* Which segments are walked first, though there is a filter, and with lists of what length. */
+static uint32
+ListsToWalk(GgScanOpaque *so, uint32 *itopk)
+{
+	uint32		walked = 0;
+
+	*itopk = 0;
+	if (so->filter->tids != NULL)
+		return 0;
+	for (int i = 0; i < so->nstreams; i++)
+	{
+		GgStream   *stream = &so->streams[i];
+		uint32		bit = (uint32) 1 << (stream->segment - so->meta->segments);
+		uint32		list;
+
+		/* the estimate takes time, too */
+		if ((so->device.lists & ~so->device.ref.missing & bit) == 0 ||
+			FilteredList(so, stream, 1) == 0)
+			continue;
+		GgEstimateMatching(so, stream, FEW_PLACES);
+		list = FilteredList(so, stream, (double) stream->nmatching / stream->nodes);
+		if (list == 0)
+			continue;
+		walked |= bit;
+		*itopk = Min(Max(*itopk, list), GG_MAX_ITOPK);
+	}
+	return walked;
+}
+
+/*
+ * The device has no room for some segments of the index, or none for the rows that the scan's
+ * filter takes.  Their streams become walks, and stay walks if the query is posted once more.
+ * Small segments are measured here where the device has no rows, or rounded ones.  Where nothing is
+ * left to ask the device for, so->reason says so.
+ */
+static void
+LeaveMissing(GgScanOpaque *so)
+{
+	GgDeviceAnswer *device = &so->device;
+	const uint32 rowless = device->ref.rowless;
+
+	device->missing |= device->ref.missing |
+		(so->filter != NULL ? rowless & ~device->walked : 0);
+	device->missing &= device->lists;
+	device->lists &= ~(device->missing | (device->exact & (rowless | device->ref.halved)));
+	device->exact &= device->lists;
+	if (device->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA)
+		so->reason = (device->missing & ~rowless) != 0 ? GG_REASON_PARTIAL : GG_REASON_CODED;
+	else if (device->lists == 0 && device->delta_pages == 0)
+		so->reason = rowless != 0 ? GG_REASON_CODED : GG_REASON_MEMORY;
+}
+
+/* Find the resident to ask.  False: there is none, or asking does not pay; so->reason says why. */
+static bool
+FindDevice(GgScanOpaque *so)
+{
+	GgDeviceAnswer *device = &so->device;
+	GgResidentRef *ref = &device->ref;
+
+	device->lists = so->filter != NULL ? FilteredLists(so) : DeviceLists(so, &device->exact);
+	device->delta_pages = 0;
+	if (gg_engine_setting == GG_ENGINE_CPU)
+		so->reason = GG_REASON_SETTING;
+	else if (gg_service == NULL)
+		so->reason = GG_REASON_NO_SERVICE;
+	else if (GgIsLocal(so->index))
+		so->reason = GG_REASON_LOCAL;
+	else if (so->query == NULL ||
+			 (device->lists == 0 && so->meta->delta_pages < DEVICE_DELTA_PAGES))
+		so->reason = GG_REASON_SMALL;
+	else if (GgResidentLookup(so->index, so->meta, ref, &so->reason))
+	{
+		if (ref->delta_pages >= DEVICE_DELTA_PAGES && ref->delta_pages <= so->meta->delta_pages &&
+			ref->delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
+			device->delta_pages = ref->delta_pages;
+		so->reason = GG_REASON_NONE;
+		device->walked = so->filter != NULL && WalkIsDue(so) ?
+			ListsToWalk(so, &device->walk_length) : 0;
+		if (device->lists == 0 && device->delta_pages == 0)
+			so->reason = GG_REASON_SMALL;
+		else
+			LeaveMissing(so);
+	}
+	return so->reason == GG_REASON_NONE;
+}
+
+/*
+ * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
+ * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
+ * one before.  Where the device has no rows there is no exact one.
+ */
+static bool
+WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
+{
+	if (stream->segment != NULL &&
+		(so->device.ref.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
+		return itopk <= GG_MAX_ITOPK;
+	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
+		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
 }
 
 /* The scan wants more than its walk has found. */
@@ -536,7 +596,7 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 								 GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);
 	else
 		AskForWalks(so, &ask, device->exact, itopk);
-	if (!deep && so->search_mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
+	if (!deep && so->params.mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
 		ask.request.params.k = Min(ask.request.params.k, GG_GREEDY_LIST);
 	/* rounded rows pass the executor's queue, which takes more than LIMIT */
 	if (!deep && limited > 0 && !so->bound.rounded)
@@ -557,51 +617,18 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	return AskFirst(so, &ask, deep);
 }
 
-/* Which segments are walked first, though there is a filter, and with lists of what length. */
-static uint32
-ListsToWalk(GgScanOpaque *so, uint32 *itopk)
-{
-	double		row_bytes = GgRowBytes(so->meta);
-	uint32		walked = 0;
-
-	*itopk = 0;
-	if (so->filter->tids != NULL)
-		return 0;
-	for (int i = 0; i < so->nstreams; i++)
-	{
-		GgStream   *stream = &so->streams[i];
-		uint32		bit = (uint32) 1 << (stream->segment - so->meta->segments);
-		uint32		list;
-
-		/* the estimate takes time, too */
-		if ((so->device.lists & bit) == 0 ||
-			GgFilteredDeviceList(stream->nodes, 1, row_bytes, gg_itopk_size) == 0)
-			continue;
-		GgEstimateMatching(so, stream, FEW_PLACES);
-		list = GgFilteredDeviceList(stream->nodes, (double) stream->nmatching / stream->nodes,
-									row_bytes, gg_itopk_size);
-		if (list == 0)
-			continue;
-		walked |= bit;
-		*itopk = Min(Max(*itopk, list), GG_MAX_ITOPK);
-	}
-	return walked;
-}
-
 /* Some segments may be walked; the streams of the others ask for their lists then. */
 static bool
 AskWithFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
 	GgDeviceAnswer *device = &so->device;
-	uint32		itopk;
 	GgAsk		ask;
 
-	device->walked = WalkIsDue(so) ? ListsToWalk(so, &itopk) : 0;
 	if (device->walked != 0)
 	{
 		BeginUncertainWalk(so);
 		ask = NewAsk(so, device->walked, false);
-		AskForWalks(so, &ask, 0, itopk);
+		AskForWalks(so, &ask, 0, device->walk_length);
 	}
 	else
 	{

@@ -59,7 +59,8 @@ RowsOfLimit(const LimitState *limit)
 
 	if (count < 0 || offset < 0)
 		return 0;
-	return (uint32) Min(Max(count, 1) + Min(offset, GG_MOST_EXPECTED), GG_MOST_EXPECTED);
+	count = Min(Max(count, 1), GG_MOST_EXPECTED);
+	return (uint32) Min(count + Min(offset, GG_MOST_EXPECTED), GG_MOST_EXPECTED);
 }
 
 /* Rows that this node will ask of those below it, where so many are asked of it; 0: not known. */

@@ -510,7 +510,7 @@ PrepareScan(IndexScanDesc scan)
 
 	so->heap = scan->heapRelation;
 	so->mode = gg_iterative_scan;
-	so->search_mode = gg_search_mode_setting;
+	so->params = GgSearchSettings();
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;

@@ -35,11 +35,9 @@
 typedef struct Settings
 {
 	uint32		limit;
-	int			itopk_size;
 	int			iterative_scan;
-	int			search_mode;
-	int			rerank;
 	int			engine;
+	gg_search_params params;
 } Settings;
 
 struct GgKnown
@@ -64,11 +62,9 @@ SettingsNow(uint32 limit)
 {
 	return (Settings) {
 		.limit = Min(limit, GG_MOST_EXPECTED),
-		.itopk_size = gg_itopk_size,
 		.iterative_scan = gg_iterative_scan,
-		.search_mode = gg_search_mode_setting,
-		.rerank = gg_rerank_setting,
-		.engine = gg_engine_setting
+		.engine = gg_engine_setting,
+		.params = GgSearchSettings()
 	};
 }
 

@@ -85,7 +85,7 @@ MakeNote(const GgScanOpaque *so, GgScanNote *note)
 		if (IsExact(so, stream))
 			note->exact_lists++;
 		else
-			note->procedures |= GgProcedureOf(so->search_mode);
+			note->procedures |= GgProcedureOf(so->params.mode);
 		note->matches += stream->matches;
 	}
 }

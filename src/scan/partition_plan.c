@@ -128,10 +128,8 @@ Replace(Plan **plan)
 		case T_MergeAppend:
 			ReplaceAll(((MergeAppend *) *plan)->mergeplans);
 			break;
-		case T_CustomScan:
-			ReplaceAll(((CustomScan *) *plan)->custom_plans);
-			break;
 		default:
+			/* children of a custom node stay: its module may want them to be what it planned */
 			break;
 	}
 	Replace(&(*plan)->lefttree);

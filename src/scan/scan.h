@@ -127,6 +127,7 @@ typedef struct GgDeviceAnswer
 	uint32		lists;			/* bitmap of the segments that it answered for ... */
 	uint32		exact;			/* ... and of those whose rows it measured */
 	uint32		walked;			/* ... and, with a filter, of those that it walked */
+	uint32		walk_length;	/* ... and the length of their lists */
 	bool		uncertain;		/* a walk's list that may turn out to be for nothing */
 	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
@@ -196,7 +197,7 @@ struct GgScanOpaque
 	bool		prepared;		/* the directory was read ... */
 	bool		started;		/* ... and streams were opened */
 	GgIterativeScan mode;
-	gg_search_mode search_mode;
+	gg_search_params params;	/* as settings had them when the scan began */
 	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
@@ -464,28 +465,6 @@ GgRowsWanted(GgIterativeScan mode, uint32 limit, uint64 taken)
 {
 	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(gg_itopk_size, 0, taken) :
 		GgRowsToTake((gg_itopk_size + 1) / 2, limit, taken);
-}
-
-/*
- * How many rows of the table are to be measured before the wanted ones are handed out?  As many
- * more as after any walk by codes.
- */
-static inline uint32
-GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
-{
-	gg_search_params params = {
-		.itopk_size = PG_UINT32_MAX, .rerank = gg_rerank_setting,
-		.k = (uint32) Min(wanted, GG_MAX_ROWS)
-	};
-
-	return gg_rerank_size(&params, (gg_codes) meta->coded, meta->dimensions);
-}
-
-/* Are all rows read that are due, however far the next ones are? */
-static inline bool
-GgReadsAllDue(GgIterativeScan mode)
-{
-	return mode == GG_ITERATIVE_OFF || gg_rerank_setting > 0;
 }
 
 /* Make stream->source ready to read the segment. */

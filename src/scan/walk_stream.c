@@ -161,10 +161,10 @@ RowsWanted(const GgScanOpaque *so, const GgStream *stream)
 static uint32
 RerankSize(const GgScanOpaque *so, const GgStream *stream)
 {
-	const gg_search_params params = {
-		.k = RowsWanted(so, stream), .itopk_size = stream->itopk, .rerank = gg_rerank_setting
-	};
+	gg_search_params params = so->params;
 
+	params.itopk_size = stream->itopk;
+	params.k = RowsWanted(so, stream);
 	return gg_rerank_size(&params, stream->source.codes, so->meta->dimensions);
 }
 
@@ -294,7 +294,7 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
-	gg_search_params params = {.itopk_size = stream->itopk, .mode = so->search_mode};
+	gg_search_params params = so->params;
 	WalkStream *state;
 	gg_status	status;
 
@@ -314,6 +314,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	GgAtReset(so->context, GiveBackWalk, state);
 	stream->state = state;
 
+	params.itopk_size = stream->itopk;
 	params.k = AlwaysExpanded(so, stream->itopk);
 	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
 	if (status.code != GG_OK)

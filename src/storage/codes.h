@@ -6,6 +6,7 @@
 #define GG_STORAGE_CODES_H
 
 #include "base/base.h"
+#include "request.h"
 #include "rules/codes.h"
 #include "storage/format.h"
 
@@ -70,5 +71,30 @@ typedef struct GgCodeQuery
 /* query: prepared; it must stay.  Allocates in the current context. */
 extern GgCodeQuery *GgMakeCodeQuery(const GgMetaPageData *meta, gg_codes codes,
 									const float *query);
+
+/* How many rows are to be measured, at most, before the wanted ones are handed out? */
+static inline uint32
+GgRowsToMeasure(const GgMetaPageData *meta, gg_codes codes, uint64 wanted)
+{
+	gg_search_params params = GgSearchSettings();
+
+	params.itopk_size = PG_UINT32_MAX;
+	params.k = (uint32) Min(wanted, GG_MAX_ROWS);
+	return gg_rerank_size(&params, codes, meta->dimensions);
+}
+
+/* Where the index has codes alone: the same of the table's rows. */
+static inline uint32
+GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
+{
+	return GgRowsToMeasure(meta, (gg_codes) meta->coded, wanted);
+}
+
+/* Are all rows read that are due, however far the next ones are? */
+static inline bool
+GgReadsAllDue(GgIterativeScan mode)
+{
+	return mode == GG_ITERATIVE_OFF || GgSearchSettings().rerank > 0;
+}
 
 #endif							/* GG_STORAGE_CODES_H */

@@ -16,6 +16,7 @@ typedef struct GgPageSource
 	uint64		instance;
 	GgRecentBuffers recent;		/* blocks of this instance and generation */
 	bool		crowded;		/* the index is larger than shared buffers */
+	BufferAccessStrategy ring;	/* of buffers for vectors; NULL: any buffers */
 	GgVectors	vectors;
 	GgArray		adjacency,
 				pivots;

@@ -162,14 +162,14 @@ typedef struct graph_watch
 	uint64_t	asked;
 	uint64_t	cancel_at;
 	double		last;
-	double		longest;		/* seconds between two questions */
+	double		longest;		/* processor seconds between two questions */
 } graph_watch;
 
 static inline bool
 graph_watch_cancelled(void *ctx)
 {
 	graph_watch *w = ctx;
-	double		now = harness_now();
+	double		now = harness_processor_seconds();
 
 	if (now - w->last > w->longest)
 		w->longest = now - w->last;
@@ -184,7 +184,7 @@ graph_watch_cancelled(void *ctx)
 static inline void
 cancel_cases(gg_status (*run) (const gg_control *control, void *ctx), void *ctx)
 {
-	graph_watch w = {.last = harness_now()};
+	graph_watch w = {.last = harness_processor_seconds()};
 	gg_control	control = {.cancelled = graph_watch_cancelled, .ctx = &w, .threads = 2};
 	uint64_t	asked;
 

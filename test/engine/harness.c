@@ -87,9 +87,18 @@ harness_now(void)
 	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
 }
 
+double
+harness_processor_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
+}
+
 /* Processor seconds of this process and of those it has waited for. */
 static double
-processor_seconds(void)
+with_children(void)
 {
 	double		seconds = 0;
 
@@ -111,7 +120,7 @@ harness_run(const char *name, void (*test) (void))
 	const char *value = getenv("GG_TEST_PART");
 	unsigned	part = 0;
 	unsigned	parts = 1;
-	double		begin = processor_seconds();
+	double		begin = with_children();
 
 	if (value != NULL && (sscanf(value, "%u/%u", &part, &parts) != 2 || part >= parts))
 	{
@@ -121,7 +130,7 @@ harness_run(const char *name, void (*test) (void))
 	if (number++ % parts != part)
 		return;
 	test();
-	printf("# %s: %.1f s\n", name, processor_seconds() - begin);
+	printf("# %s: %.1f s\n", name, with_children() - begin);
 	fflush(stdout);
 }
 

@@ -45,6 +45,7 @@ extern void harness_run(const char *name, void (*test) (void));
 extern uint32_t harness_size(uint32_t size, uint32_t scale);
 
 extern double harness_now(void);	/* seconds */
+extern double harness_processor_seconds(void);	/* of this process: others use the machine */
 
 /* ---- random numbers ------------------------------------------------------ */
 

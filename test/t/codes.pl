@@ -12,7 +12,8 @@ use Format;
 use Gpugraph;
 use Merging;
 
-my $node = new_node('codes', init => { allows_streaming => 1 });
+# the index is larger than shared buffers
+my $node = new_node('codes', init => { allows_streaming => 1 }, conf => 'shared_buffers = 2MB');
 
 sub query
 {

@@ -150,13 +150,13 @@ CREATE TABLE mixed_0 PARTITION OF mixed FOR VALUES IN (0);
 CREATE TABLE mixed_1 PARTITION OF mixed FOR VALUES IN (1);
 CREATE FOREIGN TABLE mixed_2 PARTITION OF mixed FOR VALUES IN (2)
 	SERVER shard1 OPTIONS (table_name 'parts_1');
-INSERT INTO mixed SELECT id, id % 2, big, val FROM items WHERE id < 2000;
+INSERT INTO mixed SELECT id, id % 2, big, l2_normalize(val) FROM items WHERE id < 2000;
 CREATE INDEX ON mixed_0 USING gpugraph (val);
 CREATE INDEX ON mixed_1 USING gpugraph (val);
 ANALYZE mixed;
 SQL
 my $mixed = "SELECT id, tableoid::regclass FROM mixed ORDER BY val <-> $vector LIMIT 100";
-my $fast = 'SET enable_seqscan = off; SET enable_sort = off';
+my $fast = "LOAD 'gpugraph'; SET enable_seqscan = off; SET enable_sort = off";
 like($main->safe_psql('postgres', "$fast; EXPLAIN (VERBOSE) $mixed"),
 	qr/GpugraphPartitions.*Index Scan.*Index Scan.*Foreign Scan on public\.mixed_2.*ORDER BY/s,
 	'partitions here are searched together, beside the one of a server');

@@ -115,6 +115,11 @@ is($node->safe_psql('postgres', "$fast; SELECT count(*) FROM (SELECT id FROM ite
 my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $fast;
 	SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3 $query LIMIT 10) s");
 like($err, qr/has codes and no vectors/, 'engine cuda says so');
+my $many = "SELECT id FROM items WHERE cat < 25 $query LIMIT 10";
+is($node->safe_psql('postgres', "$fast; $many \\g /dev/null
+	SELECT engine FROM gpugraph_last_scan()"), 'gpu', 'but one that many rows pass is walked');
+is($node->safe_psql('postgres', "$fast; $many"),
+	$node->safe_psql('postgres', "$fast; SET gpugraph.engine = cpu; $many"), 'and finds as much');
 
 # ---- rows that come and go; no two are equal
 $node->safe_psql('postgres', <<'SQL');

@@ -133,6 +133,22 @@ is($node->safe_psql('postgres', "SELECT recall('items', '<->', 10)"), '1.0000',
 is($node->safe_psql('postgres', 'SET gpugraph.itopk_size = 64;
 	SELECT recall(\'items\', \'<->\', 10)'), '1.0000', 'and larger ones walked');
 is(last_scan("SELECT id FROM items WHERE cat = 3 $query LIMIT 10", "engine || ' ' || filter"),
-	'cpu exact', 'a filter column is searched here');
+	'cpu exact', 'a filter that few rows pass is the CPU\'s');
+
+# a filter that many rows pass: the device walks, and of what it found the rows that match are
+# measured here
+my $many = "SELECT count(*), sum(id) FROM (SELECT id FROM items WHERE cat < 25 $query LIMIT 10) s";
+is(last_scan("SET gpugraph.itopk_size = 64; $many", 'engine, reranked'), 'gpu|141',
+	'a filter that many rows pass is walked');
+for my $case ([ 10, 200 ], [ 400, 7900 ])
+{
+	my ($limit, $least) = @$case;
+	my $sql = "SELECT q, id FROM queries, LATERAL (SELECT id FROM items WHERE cat < 25
+		ORDER BY (items.val <-> queries.val) %s LIMIT $limit) s";
+
+	cmp_ok($node->safe_psql('postgres', "SET gpugraph.itopk_size = 64; $fast;
+		SELECT count(*) FROM (" . sprintf("$sql INTERSECT ", '') . sprintf($sql, '+ 0') . ') t'),
+		'>=', $least, "LIMIT $limit");
+}
 $node->stop;
 done_testing();

@@ -576,8 +576,7 @@ GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_NO_SERVICE;
 		return false;
 	}
-	if (RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
-		GgFirstLocatorSubid(index) != InvalidSubTransactionId)
+	if (GgIsLocal(index))
 	{
 		*reason = GG_REASON_LOCAL;
 		return false;
