@@ -26,6 +26,7 @@ CREATE TABLE parts_rest PARTITION OF parts DEFAULT;
 INSERT INTO parts SELECT * FROM items;
 CREATE INDEX parts_idx ON parts USING gpugraph (val, big) WITH (algorithm = tsdg, alpha = 1.2);
 ALTER INDEX items_idx SET (seal_rows = 900);
+SELECT gpugraph_learn('items_idx', array_agg(val)) FROM queries;
 SELECT gpugraph_partition_by_centroid('items', 'val', 'pages', 4);
 INSERT INTO pages SELECT * FROM items;
 CREATE INDEX pages_idx ON pages USING gpugraph (val);
@@ -64,8 +65,11 @@ $new->command_ok(
 	[ 'pg_restore', '-e', '-C', '--clean', '-d', $new->connstr('template1'), "$dir/dump" ],
 	'pg_restore -C');
 
+is($old->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_samples'), 1, 'there is a sample');
 for my $database ('postgres', 'beside')
 {
+	is($new->safe_psql($database, 'SELECT count(*) FROM gpugraph_samples'), 0,
+		"$database: queries of users are in no dump");
 	is($new->safe_psql($database, $definitions), $old->safe_psql('postgres', $definitions),
 		"$database: the same definitions");
 	is($new->safe_psql($database, $exact), $old->safe_psql('postgres', $exact),
