@@ -59,7 +59,9 @@ typedef struct GgBulkQuery
 	uint32		next;			/* candidate */
 	bool		complete;		/* there is no row behind the candidates */
 	bool		no_angle;		/* the query is a zero vector under cosine */
-	uint32		taken;			/* rows that were visible */
+	uint32		measured;		/* rows that were visible */
+	uint32		taken;			/* candidates that these belong to */
+	uint32		last;			/* of these, the last one's number, from 1 */
 	uint32		until;			/* rows to read before the next look whether that is enough */
 	float		largest_error;	/* of the estimates of rows that were read */
 	int			list;			/* of the rows to come */
@@ -72,6 +74,7 @@ typedef struct GgBulkQuery
 typedef struct GgLookedUp
 {
 	uint32		query;
+	uint32		candidate;		/* its number, from 1 */
 	float		distance;
 } LookedUp;
 
@@ -361,7 +364,7 @@ MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 	}
 	query->ncandidates = n;
 	query->complete = n < k && NearestList(bulk, merge, &l) && l == -2;
-	query->next = query->taken = query->until = 0;
+	query->next = query->measured = query->taken = query->last = query->until = 0;
 	query->largest_error = 0;
 	query->row = query->row_end = 0;
 }
@@ -539,7 +542,7 @@ IsReadEnough(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 	const BulkQuery *query = &bulk->queries[q];
 	float		next;
 
-	if (query->taken >= bulk->due)
+	if (query->taken >= bulk->due || query->measured / GG_MOST_ROWS_PER_NODE >= bulk->due)
 		return true;
 	return !GgReadsAllDue(gg_iterative_scan) && query->taken >= query->until && has == bulk->k &&
 		PeekDistance(bulk, q, &next) &&
@@ -563,10 +566,12 @@ ReadUntil(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 static bool
 WantsRow(const GgBulk *bulk, uint32 q, uint32 has, uint32 looks_up, const GgFoundRow *rows)
 {
+	const BulkQuery *query = &bulk->queries[q];
 	float		distance;
 
 	if (bulk->due > 0)
-		return bulk->queries[q].taken + looks_up < bulk->queries[q].until;
+		return query->taken + looks_up < query->until &&
+			(query->measured + looks_up) / GG_MOST_ROWS_PER_NODE < bulk->due;
 	if (has < bulk->k)
 		return has + looks_up < bulk->k;
 	return looks_up < bulk->k && PeekDistance(bulk, q, &distance) &&
@@ -589,14 +594,18 @@ IsSettled(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 
 /* Put a visible row among those of its query, of which there are *has. */
 static void
-TakeRow(GgBulk *bulk, uint32 q, float distance, ItemPointer ctid, GgFoundRow *rows, uint32 *has)
+TakeRow(GgBulk *bulk, const LookedUp *found, ItemPointer ctid, GgFoundRow *rows, uint32 *has)
 {
+	const uint32 q = found->query;
+	const float distance = found->distance;
 	GgFoundRow	row = {*ctid, GgOperatorDistance(bulk->lists.meta->metric, distance)};
 	BulkQuery  *query = &bulk->queries[q];
 	uint32		place = *has;
 	float		error;
 
-	query->taken++;
+	query->measured++;
+	query->taken += found->candidate != query->last;
+	query->last = found->candidate;
 	if (IsRounded(bulk, q) || bulk->due > 0)
 	{
 		row.distance = GgTrueDistance(bulk->finder, bulk->values[bulk->batch.first + q], ctid);
@@ -631,8 +640,10 @@ Round(GgBulk *bulk)
 		for (uint32 i = 0; WantsRow(bulk, q, batch->found[q], i, rows) &&
 			 NextRow(bulk, q, &bulk->places[n]); i++)
 		{
-			bulk->looked_up[n].query = q;
-			bulk->looked_up[n++].distance = bulk->queries[q].distance;
+			bulk->looked_up[n++] = (LookedUp) {
+				.query = q, .candidate = bulk->queries[q].next,
+				.distance = bulk->queries[q].distance
+			};
 		}
 	}
 	GgResolve(&bulk->lists, bulk->map, bulk->places, n, bulk->ctids);
@@ -641,7 +652,7 @@ Round(GgBulk *bulk)
 		uint32		q = bulk->looked_up[i].query;
 
 		if (ItemPointerIsValid(&bulk->ctids[i]))
-			TakeRow(bulk, q, bulk->looked_up[i].distance, &bulk->ctids[i],
+			TakeRow(bulk, &bulk->looked_up[i], &bulk->ctids[i],
 					batch->rows + (Size) q * bulk->k, &batch->found[q]);
 		if (bulk->bounds != NULL || bulk->due > 0)
 			CHECK_FOR_INTERRUPTS();
@@ -665,7 +676,7 @@ NoteQuery(GgBulk *bulk, uint32 q, uint32 found)
 		.exact_lists = pg_popcount32(bulk->exact) + request->delta + tail,
 		.rows = found,
 		.distances = bulk->tail.count,
-		.reranked = bulk->due > 0 ? bulk->queries[q].taken : bulk->reranked
+		.reranked = bulk->due > 0 ? bulk->queries[q].measured : bulk->reranked
 	};
 
 	if (((request->lists & ~request->measured) | (bulk->missing & ~bulk->exact)) != 0)

@@ -174,6 +174,12 @@ GgIsTooFar(float estimate, float last_wanted, float largest_error)
 	return estimate - last_wanted > GG_ERROR_MARGIN * largest_error;
 }
 
+/*
+ * Rows that are due are counted by nodes, since equal ones have one estimate: otherwise the copies
+ * of one row could be all that is measured.  So many rows for each that is due are enough, though.
+ */
+#define GG_MOST_ROWS_PER_NODE	16
+
 /* Rows that are measured between two looks whether that is enough: so many at least. */
 #define GG_STEP_ROWS		4
 

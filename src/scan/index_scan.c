@@ -196,6 +196,7 @@ EnterNode(GgScanOpaque *so, GgStream *stream)
 
 	stream->has_head = false;
 	so->current = stream;
+	so->entered++;
 	so->distance = stream->head.distance;
 	if (!stream->late)
 		so->last_distance = stream->head.distance;

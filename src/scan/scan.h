@@ -235,6 +235,7 @@ struct GgScanOpaque
 	/* the node whose rows are being returned */
 	GgStream   *current;
 	float		distance;
+	uint64		entered;		/* nodes whose rows were looked at; counts the current one */
 	uint32		row_next,
 				row_end;
 

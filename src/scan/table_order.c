@@ -6,7 +6,8 @@
  * table: the version that the scan's snapshot sees, whose distance is computed from the column's
  * value as an insert would see it.  Some more are read than the scan is expected to take
  * (GgRowsToRead()), and handed out in the order of their distances.  Rows that the snapshot does
- * not see do not count.  When the scan takes more, twice as many are read, and so on.
+ * not see do not count, and equal rows count as one (GG_MOST_ROWS_PER_NODE).  When the scan takes
+ * more, twice as many are read, and so on.
  *
  * Reading ends before that once the next estimate is so much farther than the last row that the
  * scan is expected to take that errors of estimates hardly close the gap (GgIsTooFar()).  Most
@@ -41,6 +42,7 @@ typedef struct Candidate
 	float		estimate;
 	ItemPointerData tid;
 	uint32		number;			/* in the order of estimates */
+	uint64		node;			/* of several rows where vectors are equal */
 	GgToastValue value;			/* if that lies out of line */
 } Candidate;
 
@@ -78,7 +80,9 @@ typedef struct GgTableOrder
 	uint32		handed;			/* rows that the streams have handed out */
 	bool		ended;			/* the streams have no more rows */
 	bool		late_sorted;
-	uint64		taken;			/* rows that were read */
+	uint64		measured;		/* rows that were read */
+	uint64		taken;			/* nodes that these belong to */
+	uint64		last_node;		/* of them */
 	uint64		returned;
 	float		last;			/* distance of the last row that was not late */
 } GgTableOrder;
@@ -179,7 +183,9 @@ TakeRow(GgScanOpaque *so, GgTableOrder *order, const Candidate *candidate, Datum
 		return;
 	error = fabsf(row.distance - candidate->estimate);
 	order->largest_error = Max(order->largest_error, error);
-	order->taken++;
+	order->measured++;
+	order->taken += candidate->node != order->last_node;
+	order->last_node = candidate->node;
 	so->reranked++;
 	AddRow(so, &order->read, &row);
 }
@@ -262,6 +268,7 @@ FillBatch(IndexScanDesc scan,
 		{
 			candidate->estimate = so->distance;
 			candidate->number = order->handed++;
+			candidate->node = so->entered;
 			order->nbatch++;
 		}
 		else
@@ -274,7 +281,7 @@ FillBatch(IndexScanDesc scan,
 #endif
 }
 
-/* Read rows of the batch, until so many were read. */
+/* Read rows of the batch, until they are of so many nodes. */
 static void
 ReadBatch(IndexScanDesc scan, uint64 due)
 {
@@ -336,9 +343,9 @@ ReadDue(IndexScanDesc scan,
 	const uint64 due = so->all_exact ? PG_UINT64_MAX : GgRowsToRead(so->meta, wanted);
 	const bool	all = so->all_exact || GgReadsAllDue(so->mode);
 
-	const uint64 before = order->taken;
+	const uint64 before = order->measured;
 
-	while (order->taken < due)
+	while (order->taken < due && order->measured / GG_MOST_ROWS_PER_NODE < due)
 	{
 		if (order->next == order->nbatch)
 			FillBatch(scan, next, due - order->taken);
@@ -353,7 +360,7 @@ ReadDue(IndexScanDesc scan,
 		}
 	}
 	table_index_fetch_reset(order->fetch);
-	if (all && order->taken > before)
+	if (all && order->measured > before)
 		SortRows(&order->read);
 }
 

@@ -76,4 +76,19 @@ SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM scaled ORDER BY val <=
 	2000::bigint, 'one direction, 2000 lengths');
 SELECT lives_ok($$SELECT gpugraph_check('scaled_idx', true)$$, 'and a sound index');
 
+-- codes alone: copies of one row do not keep others from being measured
+SELECT make_data('spread', 300, 32, 300);
+CREATE TABLE between AS SELECT q, avg(val) AS val
+	FROM spread, generate_series(1, 60) q WHERE id IN (q, q + 100, q + 200) GROUP BY q;
+CREATE TABLE copies AS SELECT id, val FROM spread, generate_series(1, 60) c;
+CREATE INDEX copies_idx ON copies USING gpugraph (val vector_l2_ops) WITH (storage = int4);
+SELECT cmp_ok(count(*), '>=', 59::bigint, 'int4: the nearest of 300 rows comes first')
+FROM between b WHERE
+	(SELECT id FROM (SELECT id FROM copies c ORDER BY c.val <-> b.val LIMIT 10) s LIMIT 1) =
+	(SELECT id FROM spread s ORDER BY (s.val <-> b.val) + 0 LIMIT 1);
+SELECT cmp_ok(count(*), '>=', 59::bigint, 'also in gpugraph_search()')
+FROM between b WHERE
+	(SELECT min(distance) FROM gpugraph_search('copies_idx', ARRAY[b.val], 10)) <=
+	(SELECT min(s.val <-> b.val) * 1.000001 FROM spread s);
+
 SELECT * FROM finish();
