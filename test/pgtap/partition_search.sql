@@ -168,6 +168,12 @@ SELECT format('SELECT count(*) FROM items WHERE id NOT IN
 	(SELECT id FROM parts ORDER BY val <-> %L LIMIT 10)', :q) AS in_workers \gset
 SELECT matches(plan_of(:'in_workers'), 'Gather.*GpugraphPartitions', 'parallel workers search');
 SELECT lives_ok('EXPLAIN (ANALYZE) ' || :'in_workers', 'EXPLAIN ANALYZE of parallel workers');
+-- a query that takes no order from indexes, and one that does beside it
+SELECT format('SELECT (SELECT count(*) FROM parts WHERE val <-> %1$L < 3),
+	(SELECT array_agg(id) FROM (SELECT id FROM parts ORDER BY val <-> %1$L LIMIT 10) s)', :q)
+	AS beside \gset
+SELECT matches(plan_of(:'beside'), 'Parallel Append.*GpugraphPartitions', 'a Parallel Append');
+SELECT is_same(:'beside', 'beside a Parallel Append');
 ROLLBACK;
 
 -- whole rows, tableoid, and what EXPLAIN tells of the node
