@@ -253,7 +253,7 @@ GgDeviceExactTime(double nodes, double words, double matching, double row_bytes)
 		GG_DEVICE_BYTES_PER_US;
 }
 
-/* Of rows that are due to be measured where so many are wanted: those that are. */
+/* How many of the rows that are due are measured where so many are wanted? */
 static double
 MeasuredRows(double wanted, double due)
 {
@@ -266,7 +266,7 @@ MeasuredRows(double wanted, double due)
 
 /*
  * Nodes that are measured by row after walks by codes of a segment, of which so many rows are
- * wanted.  at_once: without a look whether fewer do.
+ * wanted.  at_once: all that are due are measured, without a look whether fewer do.
  */
 static double
 RerankedNodes(const IndexShape *shape, gg_codes codes, double list, double wanted, bool at_once)

@@ -22,7 +22,7 @@
  * Pivots that a walk expands before any other node, nearest first and WALK_PARENTS a step, as long
  * as the list has them.  Where queries are unlike the rows, answers lie around several pivots, and
  * what the nearest two lead to would push the others out of the list before they are expanded.
- * Where queries are like the rows it does so all the same, so a search takes 1 to 5% more
+ * Where queries are like the rows it does so all the same, so a search takes 1 to 7% more
  * distances.  RESULTS.md has figures ("Entries of a walk").
  *
  * Tried, misses at equal distances beside two nearest nodes a step, at itopk 64: queries of another

@@ -160,10 +160,11 @@ GgRowsToTake(uint64_t half, uint64_t limit, uint64_t taken)
 }
 
 /*
- * Measuring them ends before that once the next estimate is so many of the largest error so far
- * beyond the last row that is wanted.  LIMIT 10, int4: 16.2 rows are read instead of 31 on 60,000 x
- * 768, 29.1 instead of 47 on 100,000 x 96, and recall@10 stays the same.  With 1 14.7 and 22.1 rows
- * are read, but recall is 0.9985 instead of 0.9995 at 96 dimensions.
+ * Measuring rows ends before all that are due were measured, once the next estimate is farther than
+ * the last row that is wanted by so many times the largest error of an estimate so far.  LIMIT 10,
+ * int4: 16.2 rows are read instead of 31 on 60,000 x 768, 29.1 instead of 47 on 100,000 x 96, and
+ * recall@10 stays the same.  With 1 14.7 and 22.1 rows are read, but recall is 0.9985 instead of
+ * 0.9995 at 96 dimensions.
  */
 #define GG_ERROR_MARGIN		1.5f
 
@@ -176,7 +177,7 @@ GgIsTooFar(float estimate, float last_wanted, float largest_error)
 
 /*
  * Rows that are due are counted by nodes, since equal ones have one estimate: otherwise the copies
- * of one row could be all that is measured.  So many rows for each that is due are enough, though.
+ * of one row could be all that is measured.  Measuring ends at so many rows for each that is due.
  */
 #define GG_MOST_ROWS_PER_NODE	16
 
@@ -194,7 +195,7 @@ GgMeasureUntil(uint64_t measured, uint64_t wanted, uint64_t due)
 }
 
 /*
- * Of the rows that are due beyond the first look, so many are measured on average.  LIMIT 5 to 60:
+ * The share of the rows due beyond the first look that is measured on average.  LIMIT 5 to 60:
  * with int4 0.01 to 0.17 on 30,000 x 768 and 0.19 to 0.78 on 60,000 x 96, with int8 none.
  */
 #define GG_MEASURED_SHARE	0.3

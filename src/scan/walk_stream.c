@@ -139,7 +139,7 @@ CountDistances(GgScanOpaque *so, WalkStream *state)
 
 /* ---- by codes ---------------------------------------------------------- */
 
-/* How many nodes of the list the scan is expected to take, and how many may be measured by row. */
+/* How many nodes of the list is the scan expected to take? */
 static uint32
 RowsWanted(const GgScanOpaque *so, const GgStream *stream)
 {
@@ -148,6 +148,7 @@ RowsWanted(const GgScanOpaque *so, const GgStream *stream)
 	return (uint32) Min(GgRowsToTake(half, so->limit, stream->handed), stream->itopk);
 }
 
+/* How many of them are measured by row before the scan takes these, at most? */
 static uint32
 RerankSize(const GgScanOpaque *so, const GgStream *stream)
 {
@@ -239,6 +240,7 @@ TakeNodes(GgScanOpaque *so, GgStream *stream, uint32 until)
 		qsort(state->measured + state->next_measured, state->nmeasured - state->next_measured,
 			  sizeof(uint64), CompareKeys);
 }
+
 /* Measure what is due before the next node is handed out. */
 static void
 Rerank(GgScanOpaque *so, GgStream *stream)

@@ -491,7 +491,7 @@ GgSourceUseCodes(GgPageSource *src, const GgCodeQuery *query)
 	src->code_query = query;
 }
 
-/* It is kept, since what is read by a query takes the buffers of the query before. */
+/* The ring is kept, so that a query's vectors take the buffers of the query before. */
 static BufferAccessStrategy
 VectorRing(void)
 {
