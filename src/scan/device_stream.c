@@ -214,7 +214,7 @@ StreamOf(GgScanOpaque *so, uint32 list)
 	return stream;
 }
 
-/* Of keys of estimates those of nodes that match are left, as many as are to be measured. */
+/* Keys have estimates.  Leave those of nodes that match, as many as are to be measured. */
 static void
 KeepMatching(GgScanOpaque *so, GgStream *stream, uint64 *keys, uint32 count)
 {
@@ -389,13 +389,14 @@ static uint32
 FilteredList(const GgScanOpaque *so, const GgStream *stream, double share)
 {
 	const uint32 bit = (uint32) 1 << (stream->segment - so->meta->segments);
-	uint32		wanted = gg_itopk_size;
+	uint64		rows = so->limit;
+	uint64		wanted;
 
 	if ((so->device.ref.rowless & bit) == 0)
 		return GgFilteredDeviceList(stream->nodes, share, GgRowBytes(so->meta), gg_itopk_size);
 	if (so->by_table)
-		wanted = Max(wanted, GG_LIMITED_WALK(GgRowsToRead(so->meta,
-														   GgRowsWanted(so->mode, so->limit, 0))));
+		rows = GgRowsToRead(so->meta, GgRowsWanted(so->mode, so->limit, 0));
+	wanted = Max((uint64) gg_itopk_size, GG_LIMITED_WALK(rows));
 	return share < GG_LEAST_WALKED_SHARE || wanted / share > GG_MAX_ITOPK ? 0 :
 		(uint32) (wanted / share);
 }

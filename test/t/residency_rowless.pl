@@ -140,7 +140,7 @@ is(last_scan("SELECT id FROM items WHERE cat = 3 $query LIMIT 10", "engine || ' 
 my $many = "SELECT count(*), sum(id) FROM (SELECT id FROM items WHERE cat < 25 $query LIMIT 10) s";
 is(last_scan("SET gpugraph.itopk_size = 64; $many", 'engine, reranked'), 'gpu|141',
 	'a filter that many rows pass is walked');
-for my $case ([ 10, 200 ], [ 400, 7900 ])
+for my $case ([ 10, 200 ], [ 400, 7980 ])
 {
 	my ($limit, $least) = @$case;
 	my $sql = "SELECT q, id FROM queries, LATERAL (SELECT id FROM items WHERE cat < 25
