@@ -318,7 +318,19 @@ CheckLength(GgCheck *check, BlockNumber blkno)
 						   length, largest);
 }
 
-/* Codes without vectors can be anything but not finite. */
+/*
+ * Codes without vectors can be of any row.  Under L2 its square may exceed single precision, and so
+ * may the step between levels under L2 and inner product.
+ */
+static bool
+IsSoundHead(gg_metric metric, const gg_code_head *head)
+{
+	const bool	l2 = metric == GG_METRIC_L2;
+
+	return (isfinite(head->base) || (l2 && head->base > 0)) &&
+		(isfinite(head->factor) || ((l2 || metric == GG_METRIC_IP) && head->factor < 0));
+}
+
 static void
 CheckCodes(GgCheck *check, const GgPiece *piece)
 {
@@ -333,7 +345,7 @@ CheckCodes(GgCheck *check, const GgPiece *piece)
 		gg_code_head head;
 
 		memcpy(&head, code + bytes - GG_CODE_HEAD, sizeof(head));
-		if (!isfinite(head.base) || !isfinite(head.factor))
+		if (!IsSoundHead((gg_metric) check->meta->metric, &head))
 			GgReportCorruption(check->index, blkno, "code %u of piece %u is not finite", node,
 							   piece->id);
 	}

@@ -110,6 +110,44 @@ BEGIN
 END $$;
 SELECT try_case(n, magnitudes, halves) FROM cases ORDER BY n;
 
+-- Codes of such rows are sound, and a scan returns every row.
+CREATE FUNCTION try_codes(metric text, op text, options text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	query text;
+	found bigint[];
+	truth bigint[];
+BEGIN
+	CREATE TABLE items (id int, val vector(12));
+	INSERT INTO items SELECT id, val FROM rows WHERE id % 2 = 0;
+	EXECUTE format('CREATE INDEX items_idx ON items USING gpugraph (val vector_%s_ops)
+		WITH (graph_degree = 8, intermediate_graph_degree = 16, seal_rows = 0, %s)', metric,
+		options);
+	PERFORM gpugraph_check('items_idx', true);
+	INSERT INTO items SELECT id, val FROM rows WHERE id % 2 = 1;
+	PERFORM gpugraph_merge('items_idx'), gpugraph_check('items_idx', true);
+	PERFORM use_index(true);
+	FOR query IN SELECT q::text FROM queries LOOP
+		EXECUTE format('SELECT array_agg(id ORDER BY id) FROM (SELECT id FROM items
+			ORDER BY val %s %L) s', op, query) INTO found;
+		truth := (SELECT array_agg(id ORDER BY id) FROM rows WHERE val IS NOT NULL
+			AND (metric <> 'cosine' OR val <> array_fill(0, ARRAY[12])::vector));
+		IF found IS DISTINCT FROM truth THEN
+			RETURN format('%s of %s rows near %s', cardinality(found), cardinality(truth), query);
+		END IF;
+	END LOOP;
+	DROP TABLE items;
+	RETURN 'fine';
+END $$;
+CREATE FUNCTION try_codes_of(magnitudes float8[]) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM make_rows(magnitudes);
+	RETURN QUERY SELECT is(try_codes(metric, op, options), 'fine',
+			concat_ws(' ', metric, options, magnitudes))
+		FROM (VALUES ('l2', '<->'), ('l1', '<+>'), ('ip', '<#>'), ('cosine', '<=>')) m(metric, op),
+			unnest(ARRAY['storage = int8', 'storage = int4', 'codes = int8']) options;
+END $$;
+SELECT try_codes_of(magnitudes) FROM cases WHERE n IN (5, 7);
+
 -- Under cosine the operator adds up squares as float32, so it has NaN, 1 or a rough value for
 -- vectors shorter than 1e-19 or longer than 1e19.  The index orders those by their angle, as if
 -- they had another length.  Zero vectors alone are not indexed.

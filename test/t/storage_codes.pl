@@ -189,7 +189,7 @@ like($err, qr/ERROR:  55000/, 'engine cuda');
 # ---- damage
 my $file = index_file($node, 'long_idx');
 $node->stop;
-patch($file, CODES, 1520 - 8, pack 'f', 9**9**9);
+patch($file, CODES, 1520 - 8, pack 'f', -9**9**9);
 $node->start;
 ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('long_idx')");
 like($err, qr/code \d+ of piece \d+ is not finite/, 'a code that is not finite');
