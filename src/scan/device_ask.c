@@ -1,6 +1,23 @@
 /*
  * device_ask.c
  *		What a scan asks a device for: which lists, of what kind and length.
+ *
+ * GgAskDevice() asks for the first lists of all streams with one request, when the scan starts;
+ * device_stream.c asks for the later ones.  All requests go through src/service.
+ *
+ * Where a LIMIT is known (expected_rows.c), the first list has what it takes.  Where the executor
+ * throws most rows away, the first list is as long as what it is expected to want, or deep, if the
+ * session's last short one was for nothing (walk_history.c).
+ *
+ * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
+ * match, and measuring them would take long, one walk comes first.  Where matching rows are rare
+ * near the queries such walks are for nothing, so the session remembers them, too.
+ *
+ * Segments that a device has no room for are left to walks from the start.  Of some a device has
+ * codes alone (GgResidentRef.rowless).  Its walks of these bring somewhat more nodes than were
+ * asked for, in the order of estimates.  They are measured here before the list is anybody's, under
+ * a filter those that match.  All else takes rows: lists of a scan whose filter few nodes match,
+ * deep ones, and those of segments too small for a walk.
  */
 #include "scan/device.h"
 #include "scan/row_filter.h"
@@ -22,9 +39,8 @@
 /* Places from which it is estimated how many nodes match: some 10 us. */
 #define FEW_PLACES			16
 
-/* One query, for these lists. */
 GgAsk
-NewAsk(const GgScanOpaque *so, uint32 lists, bool delta)
+GgNewAsk(const GgScanOpaque *so, uint32 lists, bool delta)
 {
 	return (GgAsk) {
 		.request = {
@@ -38,9 +54,8 @@ NewAsk(const GgScanOpaque *so, uint32 lists, bool delta)
 	};
 }
 
-/* Have the lists be those of walks, but for the segments in `measured`, of k <= itopk keys. */
 void
-AskForWalks(const GgScanOpaque *so, GgAsk *ask, uint32 measured, uint32 itopk)
+GgAskForWalks(const GgScanOpaque *so, GgAsk *ask, uint32 measured, uint32 itopk)
 {
 	gg_request *request = &ask->request;
 
@@ -74,9 +89,8 @@ AskForHalves(const GgScanOpaque *so, GgAsk *ask)
 							GgServiceWalkRoom(gg_request_lists(request)));
 }
 
-/* Have the lists be those of k rows of all that match, behind a key. */
 void
-AskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after)
+GgAskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after)
 {
 	ask->request.measured = ask->request.lists;
 	ask->request.params.k = k;
@@ -169,9 +183,8 @@ ShortenLists(GgScanOpaque *so, const gg_request *request, uint32 rowless, uint64
 	}
 }
 
-/* As GgServiceAsk(), but with distances of rows in keys, where the index has rows. */
 bool
-Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
+GgAskLists(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 {
 	const uint32 walked = ask->request.lists & ~ask->request.measured;
 	/* where the index has no rows, table_order.c measures */
@@ -205,11 +218,10 @@ Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 	return answered;
 }
 
-/* ---- the first query --------------------------------------------------- */
+/* ---- the first request ------------------------------------------------- */
 
-/* Rows that the stream is expected to hand out, where the executor filters them; 0: not known. */
 double
-ExpectedRows(const GgScanOpaque *so, const GgStream *stream)
+GgExpectedOfStream(const GgScanOpaque *so, const GgStream *stream)
 {
 	uint64		nodes = 0;
 
@@ -247,7 +259,7 @@ DeviceLists(GgScanOpaque *so, uint32 *exact)
 	return lists | *exact;
 }
 
-/* The same for a scan with a filter: all rows of them are looked at. */
+/* Likewise where the scan has a filter: a device looks at all rows of a segment. */
 static uint32
 FilteredLists(GgScanOpaque *so)
 {
@@ -360,7 +372,7 @@ FindDevice(GgScanOpaque *so)
 			ref->delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
 			device->delta_pages = ref->delta_pages;
 		so->reason = GG_REASON_NONE;
-		device->walked = so->filter != NULL && WalkIsDue(so) ?
+		device->walked = so->filter != NULL && GgWalkIsDue(so) ?
 			ListsToWalk(so, &device->walk_length) : 0;
 		if (device->lists == 0 && device->delta_pages == 0)
 			so->reason = GG_REASON_SMALL;
@@ -371,12 +383,11 @@ FindDevice(GgScanOpaque *so)
 }
 
 /*
- * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
- * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
- * one before.  Where the device has no rows there is no exact one.
+ * With iterative_scan off the scan wants a few rows more, in the place of dead ones, and the walk's
+ * next list is more like the one before.  Where the device has no rows there is no exact list.
  */
 bool
-WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
+GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 {
 	if (stream->segment != NULL &&
 		(so->device.ref.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
@@ -385,7 +396,7 @@ WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
 }
 
-/* What is asked for: the first lists. */
+/* Note what is asked for, and have room for the answer. */
 static void
 NoteFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 {
@@ -404,7 +415,7 @@ static bool
 AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 {
 	NoteFirst(so, ask, deep);
-	return Ask(so, ask, so->device.keys, so->device.matches);
+	return GgAskLists(so, ask, so->device.keys, so->device.matches);
 }
 
 /*
@@ -420,7 +431,7 @@ AskFiltered(const GgScanOpaque *so, GgAsk *ask)
 	if (so->limit > 0 && !so->recheck)
 		k = Min(GG_LIMITED_EXACT(so->limit),
 				GgServiceDeepRoom(gg_request_lists(&ask->request)));
-	AskForDeep(so, ask, k, 0);
+	GgAskForDeep(so, ask, k, 0);
 }
 
 /*
@@ -435,8 +446,8 @@ static GgAsk
 FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 {
 	GgDeviceAnswer *device = &so->device;
-	GgAsk		ask = NewAsk(so, device->lists, device->delta_pages > 0);
-	double		expected = ExpectedRows(so, so->streams);
+	GgAsk		ask = GgNewAsk(so, device->lists, device->delta_pages > 0);
+	double		expected = GgExpectedOfStream(so, so->streams);
 	uint32		itopk = gg_itopk_size;
 	/* rows that are read from the table are more than LIMIT */
 	uint32		limit = so->by_table && so->expected == 0 ?
@@ -447,15 +458,15 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	if (limited > itopk && so->mode != GG_ITERATIVE_OFF)
 	{
 		itopk = (uint32) limited;
-		deep = !WalkIsWorthwhile(so, so->streams, itopk);
+		deep = !GgDeviceWalkIsWorthwhile(so, so->streams, itopk);
 		expected = limit;
 	}
-	else if (GG_EXPECTED_WALK(expected) > itopk && WalkIsDue(so))
-		BeginUncertainWalk(so);
+	else if (GG_EXPECTED_WALK(expected) > itopk && GgWalkIsDue(so))
+		GgBeginUncertainWalk(so);
 	else if (GG_EXPECTED_WALK(expected) > itopk)
 	{
 		itopk = (uint32) GG_EXPECTED_WALK(expected);
-		deep = !WalkIsWorthwhile(so, so->streams, itopk);
+		deep = !GgDeviceWalkIsWorthwhile(so, so->streams, itopk);
 	}
 	if (deep && (device->lists & device->ref.rowless) != 0)
 	{
@@ -463,10 +474,10 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 		itopk = Min(itopk, GG_MAX_ITOPK);
 	}
 	if (deep)
-		AskForDeep(so, &ask, Min(GgFirstDeepList(expected),
+		GgAskForDeep(so, &ask, Min(GgFirstDeepList(expected),
 								 GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);
 	else
-		AskForWalks(so, &ask, device->exact, itopk);
+		GgAskForWalks(so, &ask, device->exact, itopk);
 	if (!deep && so->params.mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
 		ask.request.params.k = Min(ask.request.params.k, GG_GREEDY_LIST);
 	/* rounded rows pass the executor's queue, which takes more than LIMIT */
@@ -497,13 +508,13 @@ AskWithFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 
 	if (device->walked != 0)
 	{
-		BeginUncertainWalk(so);
-		ask = NewAsk(so, device->walked, false);
-		AskForWalks(so, &ask, 0, device->walk_length);
+		GgBeginUncertainWalk(so);
+		ask = GgNewAsk(so, device->walked, false);
+		GgAskForWalks(so, &ask, 0, device->walk_length);
 	}
 	else
 	{
-		ask = NewAsk(so, device->lists, device->delta_pages > 0);
+		ask = GgNewAsk(so, device->lists, device->delta_pages > 0);
 		AskFiltered(so, &ask);
 	}
 	ask.meanwhile = meanwhile;
@@ -556,7 +567,7 @@ GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep)
 	if (so->limit == 0 || limited > GG_MAX_ITOPK)
 		return false;
 	/* of the length of a walk's, so that they go together; more come from behind the last key */
-	AskForWalks(so, ask, ask->request.lists, (uint32) limited);
+	GgAskForWalks(so, ask, ask->request.lists, (uint32) limited);
 	return true;
 }
 

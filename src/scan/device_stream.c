@@ -1,23 +1,16 @@
 /*
  * device_stream.c
- *		Nodes of a segment, or of the delta, by a search on a device.
+ *		Nodes of a segment, or of the delta, from a device.
  *
- * GgAskDevice() asks for the first lists of all streams with one query, when the scan starts.
- * Longer lists are asked for stream by stream, as the executor wants more.  All queries go
- * through src/service.  A stream ends here where every row of it was handed out, or where the
- * device fails.
+ * The first lists of all streams come with one request, when the scan starts (device_ask.c).
+ * Longer lists are asked for stream by stream, as the executor wants more.  A stream ends here
+ * where every row of it was handed out, or where the device fails.
  *
  * Lists are of two kinds.  Those of walks begin anew each time, and are longer each time.  Where
  * the device has no longer one, or it is not worthwhile, deep lists follow: keys of all rows, each
- * list going on where the one before ended.  Where a LIMIT is known
- * (expected_rows.c), the first list has what it takes.  Where the executor throws most rows away,
- * the first list is as long as what it is expected to want, or deep, if the session's last short
- * one was for nothing.
- *
- * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
- * match, and measuring them would take long, one walk comes first, and hands out those of its nodes
- * that match.  Where matching rows are rare near the queries such walks are for nothing, so after
- * one that was, the session's next scans do without, too.
+ * list going on where the one before ended.  A scan with a filter has deep lists alone, of what
+ * matches, but for the first list of a segment where most rows match: that may be a walk's, and its
+ * nodes that match are handed out.
  *
  * The first deep list goes over what lists of walks have handed out, and leaves that out.  Under
  * strict order rows that come late are kept back until the last list has ended, as exact_stream.c
@@ -25,16 +18,10 @@
  *
  * A device has the delta's full pages as of some moment.  All its lists of the delta are exact.
  *
- * Segments that a device has no room for are left to walks from the start.  Of some a device has
- * codes alone (GgResidentRef.rowless).  Its walks of these bring somewhat more nodes than were
- * asked for, in the order of estimates.  They are measured here before the list is anybody's, under
- * a filter those that match.  All else takes rows: lists of a scan whose filter few nodes match,
- * deep ones, and those of segments too small for a walk.
- *
- * Of others it has rows in half precision (GgResidentRef.halved), and keys have distances to these.
- * What rounding can do to them has a bound (bound.c).  So rows are measured here until none that
- * was not can be nearer than the next one (Settle()): for LIMIT 10 that is some 16 of them.  A row
- * may have to wait for the next deep list.
+ * Of some segments a device has rows in half precision (GgResidentRef.halved), and keys have
+ * distances to these.  What rounding can do to them has a bound (bound.c).  So rows are measured
+ * here until none that was not can be nearer than the next one (Settle()): for LIMIT 10 that is
+ * some 16 of them.  A row may have to wait for the next deep list.
  */
 #include "scan/device.h"
 #include "scan/row_filter.h"
@@ -123,7 +110,7 @@ AskNext(GgScanOpaque *so, GgStream *stream, const GgAsk *ask, uint32 waiting, ui
 		state->cap = waiting + k;
 		state->keys = keys;
 	}
-	if (Ask(so, ask, state->keys + waiting, matches))
+	if (GgAskLists(so, ask, state->keys + waiting, matches))
 	{
 		KeepKeys(so, stream, waiting, k);
 		return true;
@@ -255,7 +242,7 @@ DeepLength(const GgScanOpaque *so, const GgStream *stream)
 
 	if (asked == 0 && stream->handed + gg_itopk_size <= GG_SHORT_DEEP)
 		return (uint32) stream->handed + gg_itopk_size;
-	return asked <= 1 ? GgFirstDeepList(ExpectedRows(so, stream)) : NEXT_DEEP;
+	return asked <= 1 ? GgFirstDeepList(GgExpectedOfStream(so, stream)) : NEXT_DEEP;
 }
 
 /* The deep list behind the last one, of which keys wait; false when the device has none. */
@@ -264,14 +251,14 @@ NextKeys(GgScanOpaque *so, GgStream *stream, uint32 waiting)
 {
 	DeviceStream *state = stream->state;
 	bool		delta = stream->segment == NULL;
-	GgAsk		ask = NewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
+	GgAsk		ask = GgNewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
 	uint32		all = so->filter != NULL && stream->matches > 0 ? stream->nmatching :
 		stream->nodes;
 	uint32		k = DeepLength(so, stream);
 	uint64		matches;
 
 	/* one more than there are, so that the list ends; every row may be a node's only one */
-	AskForDeep(so, &ask, k > all ? all + 1 : k, state->after);
+	GgAskForDeep(so, &ask, k > all ? all + 1 : k, state->after);
 	if (!IsThere(so, stream) || !AskNext(so, stream, &ask, waiting, &matches))
 		return false;
 	state->nfilled++;
@@ -314,9 +301,9 @@ NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 {
 	DeviceStream *state = stream->state;
 	bool		delta = stream->segment == NULL;
-	GgAsk		ask = NewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
+	GgAsk		ask = GgNewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
 
-	AskForWalks(so, &ask, 0, itopk);
+	GgAskForWalks(so, &ask, 0, itopk);
 	if (itopk > GG_MAX_ITOPK || ask.request.params.k <= state->asked || !IsThere(so, stream))
 		return false;
 	state->failed = !AskNext(so, stream, &ask, 0, NULL);
@@ -336,10 +323,10 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 	if (stream->segment == NULL && state->ended && state->kept_back == 0)
 		return GG_LIST_COMPLETE;
 	if (so->device.uncertain)
-		NoteWastedWalk(so);
+		GgNoteWastedWalk(so);
 	MarkHanded(so, stream);
 	itopk = state->ended ? 0 : GgLongerList(so, stream);
-	if (itopk > 0 && so->filter == NULL && WalkIsWorthwhile(so, stream, itopk))
+	if (itopk > 0 && so->filter == NULL && GgDeviceWalkIsWorthwhile(so, stream, itopk))
 	{
 		stream->itopk = itopk;
 		if (NextWalk(so, stream, itopk))

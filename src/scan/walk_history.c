@@ -1,16 +1,17 @@
 /*
  * walk_history.c
- *		What a session remembers of walks of which most nodes may be thrown away.
+ *		What a session remembers of walks that were for nothing.
+ *
+ * Most of what a walk finds may be thrown away, by the executor or by a filter.  Whether enough is
+ * left is not known before.  So after a scan that wanted more than its walk had found, the
+ * session's next scan of the index has no walk; after another one in a row the next two have none,
+ * then the next four, up to MOST_REST.
  */
 #include "scan/device.h"
 
 /* Scans without walks after one that was for nothing, at most. */
 #define MOST_REST			64
 
-/*
- * How walks have fared in this session where most of what they find may be thrown away, by the
- * executor and by a filter, each in the index that it last walked so.
- */
 typedef struct WalkHistory
 {
 	Oid			index;
@@ -19,11 +20,11 @@ typedef struct WalkHistory
 	bool		wasted;			/* the last one was for nothing */
 } WalkHistory;
 
+/* Where the executor throws nodes away, and where a filter does: in the index last walked so. */
 static WalkHistory walk_history[2];
 
-/* May this scan, most of whose rows are thrown away, begin with a walk? */
 bool
-WalkIsDue(GgScanOpaque *so)
+GgWalkIsDue(GgScanOpaque *so)
 {
 	WalkHistory *history = &walk_history[so->filter != NULL];
 	Oid			index = RelationGetRelid(so->index);
@@ -40,7 +41,7 @@ WalkIsDue(GgScanOpaque *so)
 }
 
 void
-BeginUncertainWalk(GgScanOpaque *so)
+GgBeginUncertainWalk(GgScanOpaque *so)
 {
 	WalkHistory *history = &walk_history[so->filter != NULL];
 
@@ -50,9 +51,8 @@ BeginUncertainWalk(GgScanOpaque *so)
 	so->device.uncertain = true;
 }
 
-/* The scan wants more than its walk has found. */
 void
-NoteWastedWalk(const GgScanOpaque *so)
+GgNoteWastedWalk(const GgScanOpaque *so)
 {
 	WalkHistory *history = &walk_history[so->filter != NULL];
 
