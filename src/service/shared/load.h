@@ -24,10 +24,115 @@
 #ifndef GG_LOAD_H
 #define GG_LOAD_H
 
-#include "service/shared/shmem.h"
+#include "service/shared/resident.h"
 
 #include "miscadmin.h"
 #include "storage/lock.h"
+
+/* ---- staging -------------------------------------------------------------------- */
+
+#define GG_STAGE_CHUNK		((Size) 4 << 20)	/* 0.1 ms of copying at 40 GB/s */
+#define GG_STAGE_CHUNKS		8
+
+/* One chunk of one part of one list on its way to the device. */
+typedef struct GgStageChunk
+{
+	pg_atomic_uint32 state;		/* GgChunkState, see load.h */
+	uint32		load;			/* number and ... */
+	uint32		serial;			/* ... serial of the GgLoadJob */
+	uint32		list;
+	uint32		part;			/* gg_part */
+	uint64		offset;
+	uint64		bytes;
+} GgStageChunk;
+
+/* ---- loads ------------------------------------------------------------------------ */
+
+#define GG_MAX_LOADS		4	/* at a time, per device */
+
+typedef struct GgLoadList
+{
+	uint32		segment;		/* GgSegment.id; GG_NO_SEGMENT: the delta */
+	uint32		graph;			/* GgGraphId(); of the delta likewise */
+	bool		kept;			/* the version to be replaced has it already */
+	bool		left_out;		/* there is no room for it */
+	bool		rowless;		/* the index has codes alone, and so has any device */
+	bool		by_codes;		/* codes are brought, in the place of rows */
+	bool		halved;			/* rows that are brought are kept in half precision */
+	uint32		n;
+	gg_shape	shape;
+} GgLoadList;
+
+/*
+ * A load under way.  The word holds the serial (new with every load), flags and GgLoadState, see
+ * load.h.  A process that finds another serial there has nothing to do with the load any more.
+ */
+typedef struct GgLoadJob
+{
+	pg_atomic_uint64 word;
+	pg_atomic_uint64 claimed;	/* (serial, units that a reader took) */
+	pg_atomic_uint64 filled;	/* (serial, units handed to the upload) */
+
+	/* from the worker, or GgLoadBegin() */
+	uint32		entry;
+	uint32		use;
+	bool		refresh;
+	bool		ahead;			/* by a merge: the contents of a generation to come */
+	bool		grow;			/* also what the version to be replaced lacks */
+	bool		partial;		/* the worker's: there is no room for the whole */
+	bool		forced;
+	bool		replica;		/* evicts nothing */
+	bool		part;			/* GgResident.part */
+	int32		devices;		/* GgResident.devices */
+	int32		fault;
+	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */
+	Oid			database;
+	Oid			relation;
+	uint64		began_us;
+
+	/* from the loader or builder, before SHAPED */
+	GgResidentKey key;
+	char		name[NAMEDATALEN];
+	uint64		delta_first;
+	uint32		delta_pages;
+	uint32		delta_kept;		/* of these, the first ones come from ... */
+	uint32		delta_serial;	/* ... this version of the resident, if it is still there, ... */
+	uint32		delta_skip;		/* ... and lie there behind so many other pages */
+	uint64		vacuum_epoch;
+	uint32		nsegments;
+	uint32		nlists;
+	GgLoadList	lists[GG_SERVE_MAX_LISTS];
+
+	/* why it failed; from the process that sets the ABORT flag first, or from the worker */
+	bool		quiet;			/* nothing to report: the index is gone or has changed */
+	GgReason	reason;
+	char		error[160];
+} GgLoadJob;
+
+/*
+ * A loader that has brought a refresh and stays for the next one, which spares the start of a
+ * process: 7 ms.  The word is (what << 32 | load << 8 | GgStayState).
+ */
+typedef enum GgStayState
+{
+	GG_STAY_NONE = 0,
+	GG_STAY_COMING,				/* a loader fills in the rest */
+	GG_STAY_READY,				/* what: its process id, so that no two are taken for each other */
+	GG_STAY_TAKEN,				/* what: the serial of the load that it was given */
+	GG_STAY_SENT				/* it is to leave: a load needs its background worker */
+} GgStayState;
+
+typedef struct GgStayingLoader
+{
+	pg_atomic_uint64 word;
+	Oid			database;
+	int			procno;
+} GgStayingLoader;
+
+#define GgStayWord(what, load, state) ((uint64) (what) << 32 | (uint64) (load) << 8 | (state))
+#define GgStayWordState(word)	((GgStayState) ((word) & 0xFF))
+#define GgStayWordLoad(word)	((int) ((word) >> 8 & 0xFF))
+#define GgStayWordWhat(word)	((uint32) ((word) >> 32))
 
 /* ---- the word ---------------------------------------------------------------- */
 
