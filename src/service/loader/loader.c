@@ -1,14 +1,11 @@
 /*
  * loader.c
- *		From relation pages to staging chunks: dynamic workers.
+ *		Dynamic workers that bring an index to a device.
  *
  * A loader connects to the index's database without a role, and looks whether the index is what was
  * asked for.  It describes the index's lists to the worker.  Once memory for them is granted, it
- * copies page payloads into staging chunks.  An array's pages are its bytes in order (format.h), so
- * a chunk is a run of pages put end to end.
- *
- * A unit is what fits one chunk, or less.  Readers of one load take units from a counter in shared
- * memory.  A big index has several readers (gpugraph.load_workers), which the first one starts.
+ * reads them unit by unit (unit.c, read_unit.c).  A big index has several readers
+ * (gpugraph.load_workers), which the first one starts.
  *
  * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait
  * for 4 MB at most.  The next unit then finds another file, or none, and the load ends quietly.
@@ -16,14 +13,7 @@
  * that wants the index for itself has to wait for that process anyway, and would otherwise come
  * first at every unit.  The first reader's lock of the load lets the deadlock detector see such
  * waits.  All readers are one lock group, since each of them may be the one that the load waits
- * for.  No snapshot is held either.  VACUUM and merges may recycle extents meanwhile, which the
- * stamps of their pages tell.  Graph ids are checked here, once, and never again: kernels trust
- * what the device holds.
- *
- * Rows of the delta that VACUUM has cleared are loaded as NaN, which comes last in every order.
- *
- * Heads of rows are copied as they are at that time.  VACUUM may clear a TID later: the device's
- * TID is a hint, and the page decides.
+ * for.
  *
  * handover.c has the steps that loaders and builders share.
  */
@@ -90,9 +80,7 @@ IsAskedForTwice(GgDevice *device, const GgLoadJob *job)
 	return false;
 }
 
-/*
- * Mark what the version to be refreshed has already.  False when there is nothing to load now.
- */
+/* Mark what the version to be refreshed has already.  False when there is nothing to load now. */
 static bool
 MarkKept(GgDevice *device, GgLoadJob *job)
 {
@@ -128,15 +116,15 @@ Stall(GgLoad *load)
 
 /* Take units until there is none left.  False when the load is over. */
 static bool
-LoadUnits(Reader *reader, uint32 total)
+LoadUnits(GgReader *reader, uint32 total)
 {
 	GgLoadJob  *job = reader->job;
 	bool		stalls = job->fault == GG_FAULT_LOAD_STALL || job->fault == GG_FAULT_LOAD_READERS;
 	bool		stalled = false;
 	uint32		u;
-	Unit		unit;
+	GgUnit		unit;
 
-	while ((u = ClaimUnit(job, reader->load->serial, total)) < total)
+	while ((u = GgClaimUnit(job, reader->load->serial, total)) < total)
 	{
 		if (GgLoadMustStop(reader->load, 0))
 			return false;
@@ -147,7 +135,7 @@ LoadUnits(Reader *reader, uint32 total)
 		}
 		if (job->fault == GG_FAULT_LOAD_GAP && u == total / 2)
 		{
-			CountFilled(job, reader->load->serial);
+			GgCountFilled(job, reader->load->serial);
 			continue;
 		}
 		reader->load->in_unit = true;
@@ -156,7 +144,7 @@ LoadUnits(Reader *reader, uint32 total)
 			Stall(reader->load);
 			stalled = true;
 		}
-		if (!FindUnit(job, reader->meta, u, &unit) || !LoadUnit(reader, &unit))
+		if (!GgFindUnit(job, reader->meta, u, &unit) || !GgBringUnit(reader, &unit))
 			return false;
 		reader->load->in_unit = false;
 	}
@@ -286,7 +274,7 @@ StartHelpers(const GgLoad *load, uint64 npages)
  * up, when the index is another than was asked for, or there is nothing to load.
  */
 static bool
-Describe(Reader *reader, Relation index)
+Describe(GgReader *reader, Relation index)
 {
 	GgLoad	   *load = reader->load;
 	GgLoadJob  *job = reader->job;
@@ -309,15 +297,15 @@ Describe(Reader *reader, Relation index)
 
 /* Open the index and read its metapage; the first reader also describes the load.  False: over. */
 static bool
-Prepare(Reader *reader)
+Prepare(GgReader *reader)
 {
 	GgLoadJob  *job = reader->job;
 	bool		helper = reader->load->helper;
 	bool		ok;
 	Relation	index;
 
-	index = OpenIndex(job->relation,
-					  helper || job->key.instance != 0 ? &job->key.locator : NULL);
+	index = GgOpenLoaded(job->relation,
+						 helper || job->key.instance != 0 ? &job->key.locator : NULL);
 	if (index == NULL)
 	{
 		if (!helper)
@@ -346,7 +334,7 @@ static void
 Load(GgLoad *load)
 {
 	GgLoadJob  *job = GgLoadJobOf(load);
-	Reader		reader = {.load = load, .job = job};
+	GgReader	reader = {.load = load, .job = job};
 	uint64		npages;
 	uint32		total;
 
@@ -363,7 +351,7 @@ Load(GgLoad *load)
 	/* until the load is open, the worker may leave lists out */
 	if (!load->helper && !GgLoadWaitUntilOpen(load))
 		return;
-	total = CountUnits(job, reader.meta, &npages);
+	total = GgCountUnits(job, reader.meta, &npages);
 	if (!load->helper && total > 1)
 		StartHelpers(load, npages);
 	if (!LoadUnits(&reader, total) || load->helper)

@@ -1,6 +1,17 @@
 /*
  * read_unit.c
- *		From relation pages to a staging chunk.
+ *		A unit's pages, read into a staging chunk.
+ *
+ * An array's pages are its bytes in order (format.h), so a chunk is a run of pages put end to end.
+ *
+ * No snapshot is held.  VACUUM and merges may recycle extents meanwhile, which the stamps of their
+ * pages tell.  Graph ids are checked here, once, and never again: kernels trust what the device
+ * holds.
+ *
+ * Rows of the delta that VACUUM has cleared are loaded as NaN, which comes last in every order.
+ *
+ * Heads of rows are copied as they are at that time.  VACUUM may clear a TID later: the device's
+ * TID is a hint, and the page decides.
  */
 #include "service/loader/unit.h"
 
@@ -11,9 +22,8 @@
 #include "storage/lmgr.h"
 #include "utils/snapmgr.h"
 
-/* Open and lock the index; NULL when it is gone, or another by now. */
 Relation
-OpenIndex(Oid relation, const GgRelFileLocator *locator)
+GgOpenLoaded(Oid relation, const GgRelFileLocator *locator)
 {
 	Relation	index = try_relation_open(relation, AccessShareLock);
 
@@ -28,11 +38,9 @@ OpenIndex(Oid relation, const GgRelFileLocator *locator)
 	return index;
 }
 
-/*
- * Read one page and check its stamp.  False: it is another page (recycled since, or corrupt).
- */
+/* Read one page and check its stamp.  False: it is another page (recycled since, or corrupt). */
 static bool
-ReadPage(Reader *reader, Relation index, const GgArray *array, uint64 number, Buffer *buffer)
+ReadPage(GgReader *reader, Relation index, const GgArray *array, uint64 number, Buffer *buffer)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 
@@ -87,7 +95,7 @@ FreeArray(GgArray *array)
 
 /* Read a run of an array's pages; returns its bytes, 0 when a page is not what it should be. */
 static uint64
-ReadSegmentUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uint64 *offset,
+ReadSegmentUnit(GgReader *reader, Relation index, const GgUnit *unit, char *chunk, uint64 *offset,
 				const char **wrong)
 {
 	const GgLoadList *list = &reader->job->lists[unit->list];
@@ -164,9 +172,9 @@ CopyDeltaRows(const GgMetaPageData *meta, Page page, char *out)
 	return alive;
 }
 
-/* The same for the heads of these rows, or one of their words; both have 8 bytes. */
+/* Copy the heads of these rows, or one of their words; both have 8 bytes. */
 static void
-CopyDeltaWords(const GgMetaPageData *meta, Page page, const Unit *unit, uint64 *out)
+CopyDeltaWords(const GgMetaPageData *meta, Page page, const GgUnit *unit, uint64 *out)
 {
 	uint32		count = GgPageGetStamp(page)->count;
 
@@ -188,7 +196,7 @@ StaticAssertDecl(sizeof(GgTidEntry) == sizeof(uint64), "heads and words are copi
 
 /* Read the rest of a row longer than a page; false when a page is not what it should be. */
 static bool
-ReadRowTail(Reader *reader, Relation index, const GgArray *array, uint64 number, char *out)
+ReadRowTail(GgReader *reader, Relation index, const GgArray *array, uint64 number, char *out)
 {
 	uint32		npages = GgDeltaPagesPerRow(reader->meta);
 	Size		row_bytes = GgRowBytes(reader->meta);
@@ -225,7 +233,7 @@ PutNoRows(const GgMetaPageData *meta, gg_part part, char *out)
  * bytes, 0 as above.
  */
 static uint64
-ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uint64 *offset)
+ReadDeltaUnit(GgReader *reader, Relation index, const GgUnit *unit, char *chunk, uint64 *offset)
 {
 	const GgMetaPageData *meta = reader->meta;
 	uint32		npages = GgDeltaPagesPerRow(meta);
@@ -268,7 +276,7 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 
 /* While a process waits for the load, the index stays locked.  Only the first reader does this. */
 static void
-KeepIndexLocked(Reader *reader, Relation index)
+KeepIndexLocked(GgReader *reader, Relation index)
 {
 	bool		keep = LockHasWaiters(&reader->lock, ExclusiveLock, false);
 
@@ -279,9 +287,8 @@ KeepIndexLocked(Reader *reader, Relation index)
 	reader->kept = keep;
 }
 
-/* Read one unit into a chunk and hand it over.  False when the load is over. */
 bool
-LoadUnit(Reader *reader, const Unit *unit)
+GgBringUnit(GgReader *reader, const GgUnit *unit)
 {
 	GgLoad	   *load = reader->load;
 	char	   *chunk = GgLoadGetChunk(load);
@@ -292,7 +299,7 @@ LoadUnit(Reader *reader, const Unit *unit)
 
 	if (chunk == NULL)
 		return false;
-	index = OpenIndex(reader->job->relation, &reader->job->key.locator);
+	index = GgOpenLoaded(reader->job->relation, &reader->job->key.locator);
 	if (index != NULL)
 	{
 		reader->length = RelationGetNumberOfBlocks(index);
@@ -322,6 +329,6 @@ LoadUnit(Reader *reader, const Unit *unit)
 		return false;
 	}
 	GgLoadPutChunk(load, unit->list, unit->part, offset, bytes);
-	CountFilled(reader->job, load->serial);
+	GgCountFilled(reader->job, load->serial);
 	return true;
 }

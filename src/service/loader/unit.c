@@ -1,6 +1,9 @@
 /*
  * unit.c
- *		Units of a load: which there are, and who takes which.
+ *		What a load is divided into, and who takes which unit.
+ *
+ * Readers of one load take units from a counter in shared memory.  Which pages a unit has follows
+ * from its number.
  */
 #include "service/loader/unit.h"
 
@@ -28,9 +31,9 @@ DeltaPagesPerUnit(const GgLoadJob *job, const GgMetaPageData *meta)
 	return Max(1, Min(rows / GgDeltaRowsPerPage(meta), UnitPages(job) / npages)) * npages;
 }
 
-/* Unit number *u of an array.  When there are fewer, they are subtracted from *u. */
+/* Find unit number *u of an array.  When there are fewer, they are subtracted from *u. */
 static bool
-FindInArray(const GgLoadJob *job, uint64 bytes, uint32 *u, Unit *unit)
+FindInArray(const GgLoadJob *job, uint64 bytes, uint32 *u, GgUnit *unit)
 {
 	uint32		unit_pages = UnitPages(job);
 	uint32		npages = (uint32) GgArrayPages(bytes);
@@ -47,10 +50,10 @@ FindInArray(const GgLoadJob *job, uint64 bytes, uint32 *u, Unit *unit)
 	return true;
 }
 
-/* The same for what a device needs of a segment. */
+/* Find it among what a device needs of a segment. */
 static bool
 FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList *list, uint32 *u,
-			  Unit *unit)
+			  GgUnit *unit)
 {
 	const Size	node_bytes = list->by_codes ? GgCodeBytes(meta, meta->coded) : GgRowBytes(meta);
 
@@ -93,9 +96,9 @@ FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList
 		FindInArray(job, ((uint64) list->n + 1) * sizeof(uint32), u, unit);
 }
 
-/* The same for what is new of the delta: its rows, then their heads, then each of their words. */
+/* Find it among what is new of the delta: its rows, then their heads, then each of their words. */
 static bool
-FindInDelta(const GgLoadJob *job, const GgMetaPageData *meta, uint32 *u, Unit *unit)
+FindInDelta(const GgLoadJob *job, const GgMetaPageData *meta, uint32 *u, GgUnit *unit)
 {
 	uint32		per_unit = DeltaPagesPerUnit(job, meta);
 	uint32		units = (job->delta_pages - job->delta_kept + per_unit - 1) / per_unit;
@@ -114,9 +117,8 @@ FindInDelta(const GgLoadJob *job, const GgMetaPageData *meta, uint32 *u, Unit *u
 	return true;
 }
 
-/* Unit number u of a load; false when there are fewer. */
 bool
-FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
+GgFindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, GgUnit *unit)
 {
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
@@ -133,23 +135,18 @@ FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 }
 
 uint32
-CountUnits(const GgLoadJob *job, const GgMetaPageData *meta, uint64 *npages)
+GgCountUnits(const GgLoadJob *job, const GgMetaPageData *meta, uint64 *npages)
 {
-	uint32		low = 0;
-	Unit		unit;
+	uint32		count = 0;
+	GgUnit		unit;
 
-	*npages = 0;
-	while (FindUnit(job, meta, low, &unit))
-	{
+	for (*npages = 0; GgFindUnit(job, meta, count, &unit); count++)
 		*npages += unit.npages;
-		low++;
-	}
-	return low;
+	return count;
 }
 
-/* Take the next unit of a load: its number, or total when there is none left. */
 uint32
-ClaimUnit(GgLoadJob *job, uint32 serial, uint32 total)
+GgClaimUnit(GgLoadJob *job, uint32 serial, uint32 total)
 {
 	uint64		claimed = pg_atomic_read_u64(&job->claimed);
 
@@ -160,7 +157,7 @@ ClaimUnit(GgLoadJob *job, uint32 serial, uint32 total)
 }
 
 void
-CountFilled(GgLoadJob *job, uint32 serial)
+GgCountFilled(GgLoadJob *job, uint32 serial)
 {
 	uint64		filled = pg_atomic_read_u64(&job->filled);
 

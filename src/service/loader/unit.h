@@ -1,6 +1,6 @@
 /*
  * unit.h
- *		Units of a load: what fits a staging chunk, or less.
+ *		Units of a load.  Each is what fits a staging chunk, or less: a run of pages of one array.
  */
 #ifndef GG_UNIT_H
 #define GG_UNIT_H
@@ -10,7 +10,7 @@
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
 
-typedef struct Unit
+typedef struct GgUnit
 {
 	uint32		list;
 	gg_part		part;
@@ -21,9 +21,10 @@ typedef struct Unit
 	uint32		npages;
 	uint64		bytes;			/* of the whole array */
 	uint64		base;			/* where the array begins in the part */
-} Unit;
+} GgUnit;
 
-typedef struct Reader
+/* A process that reads units of a load. */
+typedef struct GgReader
 {
 	GgLoad	   *load;
 	GgLoadJob  *job;
@@ -32,18 +33,31 @@ typedef struct Reader
 	LOCKTAG		lock;			/* of the load */
 	bool		kept;			/* the index is locked between units, too */
 	BlockNumber length;			/* of the index while it is locked */
-} Reader;
+} GgReader;
 
 /* ---- unit.c ---------------------------------------------------------------------- */
 
-extern bool FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit);
-extern uint32 CountUnits(const GgLoadJob *job, const GgMetaPageData *meta, uint64 *npages);
-extern uint32 ClaimUnit(GgLoadJob *job, uint32 serial, uint32 total);
-extern void CountFilled(GgLoadJob *job, uint32 serial);
+/* Unit number u of a load; false when there are fewer. */
+extern bool GgFindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, GgUnit *unit);
+
+/* How many there are; *npages: their pages. */
+extern uint32 GgCountUnits(const GgLoadJob *job, const GgMetaPageData *meta, uint64 *npages);
+
+/* Take the next unit of a load: its number, or total when there is none left. */
+extern uint32 GgClaimUnit(GgLoadJob *job, uint32 serial, uint32 total);
+
+/* One more unit was handed over. */
+extern void GgCountFilled(GgLoadJob *job, uint32 serial);
 
 /* ---- read_unit.c ----------------------------------------------------------------- */
 
-extern Relation OpenIndex(Oid relation, const GgRelFileLocator *locator);
-extern bool LoadUnit(Reader *reader, const Unit *unit);
+/*
+ * Open and lock the index that is loaded; NULL when it is gone, or in another file by now.  locator
+ * NULL: any file will do.
+ */
+extern Relation GgOpenLoaded(Oid relation, const GgRelFileLocator *locator);
+
+/* Read one unit into a chunk and hand it over.  False when the load is over. */
+extern bool GgBringUnit(GgReader *reader, const GgUnit *unit);
 
 #endif							/* GG_UNIT_H */

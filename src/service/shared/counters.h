@@ -1,6 +1,6 @@
 /*
  * counters.h
- *		Counters of devices and of indexes.
+ *		What is counted of devices and of indexes, and histograms of times and sizes.
  */
 #ifndef GG_COUNTERS_H
 #define GG_COUNTERS_H

@@ -1,7 +1,6 @@
 /*
  * load.h
- *		A load's word and its lock, the states of a staging chunk, and which part of a delta a
- *		resident covers.
+ *		A load under way: what processes know of it, its word, its lock and its chunks.
  *
  * A load's word is (serial << 8 | flags | state).  Who may change it:
  *
@@ -29,15 +28,27 @@
 #include "miscadmin.h"
 #include "storage/lock.h"
 
-/* ---- staging -------------------------------------------------------------------- */
+/* ---- staging chunks ------------------------------------------------------------- */
 
 #define GG_STAGE_CHUNK		((Size) 4 << 20)	/* 0.1 ms of copying at 40 GB/s */
 #define GG_STAGE_CHUNKS		8
 
+/*
+ * GgStageChunk.state.  A chunk that is FILLING belongs to a process, which hands it over or frees
+ * it, however it ends (LoaderExit(); with a builder's transaction, EndPending()).
+ */
+typedef enum GgChunkState
+{
+	GG_CHUNK_FREE = 0,
+	GG_CHUNK_FILLING,
+	GG_CHUNK_FILLED,
+	GG_CHUNK_COPYING
+} GgChunkState;
+
 /* One chunk of one part of one list on its way to the device. */
 typedef struct GgStageChunk
 {
-	pg_atomic_uint32 state;		/* GgChunkState, see load.h */
+	pg_atomic_uint32 state;		/* GgChunkState */
 	uint32		load;			/* number and ... */
 	uint32		serial;			/* ... serial of the GgLoadJob */
 	uint32		list;
@@ -64,8 +75,8 @@ typedef struct GgLoadList
 } GgLoadList;
 
 /*
- * A load under way.  The word holds the serial (new with every load), flags and GgLoadState, see
- * load.h.  A process that finds another serial there has nothing to do with the load any more.
+ * A load under way.  The word holds the serial (new with every load), flags and GgLoadState.  A
+ * process that finds another serial there has nothing to do with the load any more.
  */
 typedef struct GgLoadJob
 {
@@ -210,20 +221,6 @@ GgLoadLock(Oid relation, uint32 use, int device)
 	tag.locktag_lockmethodid = USER_LOCKMETHOD;
 	return tag;
 }
-
-/* ---- staging chunks ------------------------------------------------------------ */
-
-/*
- * GgStageChunk.state.  A chunk that is FILLING belongs to a process, which hands it over or frees
- * it, however it ends (LoaderExit(); with a builder's transaction, EndPending()).
- */
-typedef enum GgChunkState
-{
-	GG_CHUNK_FREE = 0,
-	GG_CHUNK_FILLING,
-	GG_CHUNK_FILLED,
-	GG_CHUNK_COPYING
-} GgChunkState;
 
 /* Is this list to be brought to the device? */
 static inline bool

@@ -14,7 +14,7 @@
 
 #include "storage/directory.h"
 
-/* ---- shmem.c ------------------------------------------------------------- */
+/* ---- settings.c, shmem.c, start.c ---------------------------------------- */
 
 typedef enum GgServiceEngine
 {

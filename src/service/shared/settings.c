@@ -1,6 +1,12 @@
 /*
  * settings.c
- *		Settings of the service.
+ *		Settings of the service, and which devices they name.
+ *
+ * The postmaster makes no CUDA call, since a context does not survive fork().  So the number of
+ * devices for gpugraph.devices = 'all' is what the kernel module lists in /proc, and at least one.
+ * A worker that finds its device not there (CUDA_VISIBLE_DEVICES may hide some) ends for good.
+ * Where the kernel module is loaded only after PostgreSQL has started, gpugraph.devices has to name
+ * the devices.
  */
 #include "service/shared/settings.h"
 
@@ -93,7 +99,7 @@ CountListedDevices(void)
 }
 
 /* Device numbers from "all" or "0, 2"; -1 when it is neither. */
-int
+static int
 ParseDevices(const char *value, int *numbers)
 {
 	int			count = 0;
@@ -143,6 +149,12 @@ CheckDevices(char **newval, void **extra, GucSource source)
 	return false;
 }
 
+int
+GgDevicesOfSetting(int *numbers)
+{
+	return Max(ParseDevices(gg_devices, numbers), 0);
+}
+
 const gg_engine *
 GgServiceOps(void)
 {
@@ -156,7 +168,7 @@ GgServiceOps(void)
 }
 
 void
-DefineSettings(bool preloading)
+GgDefineServiceSettings(bool preloading)
 {
 	/*
 	 * Without preloading the service's own settings mean nothing, but a configuration that has

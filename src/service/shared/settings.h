@@ -7,6 +7,16 @@
 
 #include "service/shared/service.h"
 
+/* gpugraph.device_storage: storage.c tells the forms. */
+typedef enum GgDeviceStorage
+{
+	GG_STORAGE_AUTO,
+	GG_STORAGE_FULL,
+	GG_STORAGE_CODES
+} GgDeviceStorage;
+
+#define GG_MOST_RESIDENTS	65536	/* that gpugraph.max_residents may be */
+
 /*
  * What gpugraph.fault (superusers, for tests) makes the service do, or a merge or VACUUM of the
  * process itself.  Faults of a query travel with the query, faults of a load with the request for
@@ -57,15 +67,7 @@ typedef enum GgFault
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
-/* gpugraph.device_storage; sighup.  storage.c tells the forms. */
-typedef enum GgDeviceStorage
-{
-	GG_STORAGE_AUTO,
-	GG_STORAGE_FULL,
-	GG_STORAGE_CODES
-} GgDeviceStorage;
-
-extern int	gg_device_storage;
+extern int	gg_device_storage;	/* gpugraph.device_storage, GgDeviceStorage; sighup */
 extern int	gg_host_memory_mb;	/* gpugraph.host_memory in MB, of each device; -1: an eighth of the
 									 * host's; sighup */
 extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents may take of each
@@ -74,8 +76,6 @@ extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents 
 extern int	gg_device_timeout_ms;	/* gpugraph.device_timeout: a batch or a call of the driver that
 									 * takes longer hangs; 0: never; sighup */
 extern bool gg_autoprewarm;		/* gpugraph.autoprewarm; sighup */
-#define GG_MOST_RESIDENTS	65536	/* that gpugraph.max_residents may be */
-
 extern int	gg_max_residents;	/* gpugraph.max_residents: entries of a device's table;
 								 * postmaster */
 extern int	gg_answer_chunks;	/* gpugraph.answer_chunks: of the pool of long answers;
@@ -83,10 +83,13 @@ extern int	gg_answer_chunks;	/* gpugraph.answer_chunks: of the pool of long answ
 extern int	gg_loaders;			/* gpugraph.load_workers: readers of one big index; sighup */
 extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
 
-/* The engine that plays the device: gpugraph.service_engine. */
+/* The engine of gpugraph.service_engine; NULL: gpugraph was built without it. */
 extern const gg_engine *GgServiceOps(void);
 
-extern void DefineSettings(bool preloading);
-extern int	ParseDevices(const char *value, int *numbers);
+/* From GgServiceInit(). */
+extern void GgDefineServiceSettings(bool preloading);
+
+/* The numbers of the devices that gpugraph.devices names; returns how many. */
+extern int	GgDevicesOfSetting(int *numbers);
 
 #endif							/* GG_SETTINGS_H */

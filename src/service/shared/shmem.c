@@ -1,24 +1,15 @@
 /*
  * shmem.c
- *		Settings of the service, its shared memory, and the registration of its workers.
- *
- * All of this happens in the postmaster, where no CUDA call may be made: a context does not survive
- * fork().  So the number of devices for gpugraph.devices = 'all' is what the kernel module lists in
- * /proc, and at least one.  A worker that finds its device not there (CUDA_VISIBLE_DEVICES may hide
- * some) ends for good.  Where the kernel module is loaded only after PostgreSQL has started,
- * gpugraph.devices has to name the devices.
+ *		Shared memory of the service.
  *
  * Devices see one region, which holds each device's slots, the pool's chunks and then each device's
- * staging.
- * It is page aligned, since devices register whole pages.
+ * staging.  It is page aligned, since devices register whole pages.
  */
 #include "service/shared/shmem.h"
 
 #include <unistd.h>
 
 #include "miscadmin.h"
-#include "postmaster/bgworker.h"
-#include "storage/ipc.h"
 #include "storage/shmem.h"
 
 #include "service/shared/ring.h"
@@ -31,8 +22,6 @@ GgService  *gg_service = NULL;
  */
 static int	ndevices = 0;
 static int	device_numbers[GG_MAX_DEVICES];
-
-/* ---- shared memory ---------------------------------------------------------- */
 
 static Size
 SystemPage(void)
@@ -219,6 +208,14 @@ StartShmem(void)
 }
 
 void
+GgUseServiceMemory(int count, const int *numbers)
+{
+	ndevices = count;
+	memcpy(device_numbers, numbers, count * sizeof(int));
+	GgUseSharedMemory(RequestShmem, StartShmem);
+}
+
+void
 GgDeviceLayout(const GgDevice *device, gg_serve_layout *layout)
 {
 	layout->slots = (char *) device->slots;
@@ -246,64 +243,4 @@ GgWakeDevice(GgDevice *device)
 	latch = *(Latch *volatile *) &device->latch;
 	if (latch != NULL)
 		SetLatch(latch);
-}
-
-/* ---- start ------------------------------------------------------------------ */
-
-/* i: the device's place in gg_service->devices. */
-static void
-DescribeWorker(BackgroundWorker *worker, int i, int number)
-{
-	memset(worker, 0, sizeof(*worker));
-	worker->bgw_flags = BGWORKER_SHMEM_ACCESS;
-	/* a hot standby is searched, too */
-	worker->bgw_start_time = BgWorkerStart_ConsistentState;
-	worker->bgw_restart_time = 1;
-	snprintf(worker->bgw_library_name, sizeof(worker->bgw_library_name), "gpugraph");
-	snprintf(worker->bgw_function_name, sizeof(worker->bgw_function_name), "GgWorkerMain");
-	snprintf(worker->bgw_name, BGW_MAXLEN, "gpugraph device %d", number);
-	snprintf(worker->bgw_type, BGW_MAXLEN, "gpugraph device");
-	worker->bgw_main_arg = Int32GetDatum(i);
-}
-
-bool
-GgStartWorker(GgDevice *device)
-{
-	BackgroundWorker worker;
-	int			i = 0;
-
-	while (gg_service->devices[i] != device)
-		i++;
-	DescribeWorker(&worker, i, device->number);
-	return RegisterDynamicBackgroundWorker(&worker, NULL);
-}
-
-void
-GgServiceInit(void)
-{
-	bool		preloading = process_shared_preload_libraries_in_progress;
-
-	DefineSettings(preloading);
-	if (!preloading)
-		return;
-
-	ndevices = Max(ParseDevices(gg_devices, device_numbers), 0);
-	if (ndevices == 0)
-		return;
-	if (GgServiceOps() == NULL)
-	{
-		ereport(LOG,
-				(errmsg("gpugraph was built without CUDA: there will be no GPU service"),
-				 errhint("Build gpugraph with nvcc, or leave it out of "
-						 "shared_preload_libraries.")));
-		return;
-	}
-	GgUseSharedMemory(RequestShmem, StartShmem);
-	for (int i = 0; i < ndevices; i++)
-	{
-		BackgroundWorker worker;
-
-		DescribeWorker(&worker, i, device_numbers[i]);
-		RegisterBackgroundWorker(&worker);
-	}
 }

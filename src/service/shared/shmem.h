@@ -1,7 +1,6 @@
 /*
  * shmem.h
- *		What all processes of the service share: its settings and the layout of its shared
- *		memory.
+ *		What all processes of the service share: devices, and the whole of its memory.
  */
 #ifndef GG_SHMEM_H
 #define GG_SHMEM_H
@@ -18,8 +17,6 @@
 #include "service/shared/pool.h"
 #include "service/shared/settings.h"
 #include "service/shared/slot.h"
-
-/* ---- a device, and the whole ------------------------------------------------------- */
 
 typedef enum GgDeviceState
 {
@@ -126,10 +123,16 @@ GgSlotFreeAbandoned(GgSlot *slot, uint64 ticket)
 	return GgSlotMove(slot, ticket, GG_SLOT_ABANDONED, GG_SLOT_FREE);
 }
 
+/* In the postmaster: have memory made for devices with these numbers. */
+extern void GgUseServiceMemory(int count, const int *numbers);
+
+/* Wake the device's worker, if it sleeps: there is work. */
 extern void GgWakeDevice(GgDevice *device);
+
+/* Where the engine finds the device's slots. */
+extern void GgDeviceLayout(const GgDevice *device, gg_serve_layout *layout);
 
 /* Called by a worker that ends: have a successor started; false when there is no place for it. */
 extern bool GgStartWorker(GgDevice *device);
-extern void GgDeviceLayout(const GgDevice *device, gg_serve_layout *layout);
 
 #endif							/* GG_SHMEM_H */

@@ -1,6 +1,7 @@
 /*
  * slot.h
- *		A query on its way to a device and back: slots, and chunks of the pool.
+ *		The memory of one request and its answer: a slot, and a chunk of the pool where these are
+ *		long.
  */
 #ifndef GG_SLOT_H
 #define GG_SLOT_H
@@ -136,7 +137,7 @@ GgMostTids(uint32 k, uint32 nlists)
 /* Does the answer to a request, whose numbers are in range, fit a slot without a chunk? */
 extern bool GgFitsSlot(const gg_request *request);
 
-/* The same of a group. */
+/* Does that to a group's? */
 extern bool GgGroupFitsSlot(const gg_request *request, uint32 ntargets);
 
 /*
