@@ -243,6 +243,28 @@ GgLoadWaitUntilOpen(GgLoad *load)
 static GgLoad *pending_loads = NULL;
 
 /*
+ * This process has nothing more to do with the load. pending_loads keeps what has to go if the
+ * transaction aborts.
+ */
+static void
+DetachLoad(GgLoad *load)
+{
+	if (!GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
+		GgLoadFlag(GgLoadJobOf(load), load->serial, GG_LOAD_ORPHAN);
+	load->over = load->let_go = true;
+}
+
+/* Give up a load, whose handle is freed with its transaction. */
+static void
+Abandon(GgLoad *load)
+{
+	if (load->let_go)
+		return;
+	GgLoadGiveUp(load, true, NULL);
+	DetachLoad(load);
+}
+
+/*
  * The transaction ends.  Its unfinished loads are given up, and on abort also finished ones, whose
  * relation nobody will ever see.
  */
@@ -271,7 +293,7 @@ EndPending(bool commit, SubTransactionId subxact, SubTransactionId parent)
 		{
 			bool		replaced = load->let_go;
 
-			GgLoadAbort(load);
+			Abandon(load);
 			if (!load->ahead || replaced)
 				GgForgetEntry(load->device, load->entry, load->use);
 		}
@@ -359,7 +381,7 @@ OpenLoad(GgLoad *load, GgReason *reason)
 		*reason = GG_REASON_NO_SERVICE;
 		if (GgLoadStateOf(load) == GG_LOAD_ENDED)
 			*reason = GgLoadJobOf(load)->reason;
-		GgLoadAbort(load);
+		Abandon(load);
 		return NULL;
 	}
 	return load;
@@ -521,7 +543,7 @@ GgLoadOpen(GgLoad *loads)
 		if (GgLoadWaitUntilOpen(load))
 			open = true;
 		else
-			GgLoadAbort(load);
+			Abandon(load);
 	}
 	return open;
 }
@@ -553,18 +575,6 @@ GgLoadWrite(GgLoad *loads, uint32 list, gg_part part, uint64 offset, const void 
 {
 	for (GgLoad *load = loads; load != NULL; load = load->other)
 		WriteTo(load, list, part, offset, data, bytes);
-}
-
-/*
- * This process has nothing more to do with the load. pending_loads keeps what has to go if the
- * transaction aborts.
- */
-static void
-DetachLoad(GgLoad *load)
-{
-	if (!GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
-		GgLoadFlag(GgLoadJobOf(load), load->serial, GG_LOAD_ORPHAN);
-	load->over = load->let_go = true;
 }
 
 /* A worker that has failed ends its loads only when its successor starts, maybe a minute later. */
@@ -613,14 +623,4 @@ GgLoadEnd(GgLoad *loads)
 		DetachLoad(load);
 	}
 	return ready;
-}
-
-/* The handle itself is freed with its transaction. */
-void
-GgLoadAbort(GgLoad *load)
-{
-	if (load->let_go)
-		return;
-	GgLoadGiveUp(load, true, NULL);
-	DetachLoad(load);
 }
