@@ -171,7 +171,7 @@ LetGo(void)
 {
 	if (!IsThrough())
 		GgLoadGiveUp(&my_load, true, NULL);
-	GgLoadFlag(GgLoadJobOf(&my_load), my_load.serial, GG_LOAD_ORPHAN);
+	GgWordFlag(&GgLoadJobOf(&my_load)->word, my_load.serial, GG_LOAD_ORPHAN);
 	GgResidentNotify(my_load.device);
 }
 
@@ -292,7 +292,7 @@ Describe(GgReader *reader, Relation index)
 		return false;
 	}
 	pg_write_barrier();
-	return GgLoadMove(job, load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
+	return GgWordMove(&job->word, load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
 }
 
 /* Open the index and read its metapage; the first reader also describes the load.  False: over. */
@@ -362,7 +362,7 @@ Load(GgLoad *load)
 		   !GgLoadMustStop(load, 0))
 		GgLoadSleep(1);
 	if (GgLoadIsOpen(load))
-		GgLoadMove(job, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
+		GgWordMove(&job->word, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
 }
 
 /* Does another session want the database for itself?  To be called outside of transactions. */

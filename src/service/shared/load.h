@@ -2,7 +2,7 @@
  * load.h
  *		A load under way: what processes know of it, its word, its lock and its chunks.
  *
- * A load's word is (serial << 8 | flags | state).  Who may change it:
+ * A load's word (word.h) has these states.  Who may change them:
  *
  *	FREE -> ASSIGNED		under device->lock: the worker, which then starts a loader, or
  *							GgLoadBegin()
@@ -24,6 +24,7 @@
 #define GG_LOAD_H
 
 #include "service/shared/resident.h"
+#include "service/shared/word.h"
 
 #include "miscadmin.h"
 #include "storage/lock.h"
@@ -160,47 +161,8 @@ typedef enum GgLoadState
 	GG_LOAD_ENDED
 } GgLoadState;
 
-#define GG_LOAD_STATE_MASK	0x0F
 #define GG_LOAD_ABORT		0x10
 #define GG_LOAD_ORPHAN		0x20
-
-#define GgLoadWordState(word)	((GgLoadState) ((word) & GG_LOAD_STATE_MASK))
-#define GgLoadWordSerial(word)	((uint32) ((word) >> 8))
-
-static inline uint64
-GgLoadWord(GgLoadJob *job)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	pg_read_barrier();
-	return word;
-}
-
-/* Move a load from one state to the next and keep its flags; false when it is another load, or
- * in another state. */
-static inline bool
-GgLoadMove(GgLoadJob *job, uint32 serial, GgLoadState from, GgLoadState to)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	while (GgLoadWordSerial(word) == serial && GgLoadWordState(word) == from)
-		if (pg_atomic_compare_exchange_u64(&job->word, &word,
-										   (word & ~(uint64) GG_LOAD_STATE_MASK) | to))
-			return true;
-	return false;
-}
-
-/* Set flags of a load; false when it is over. */
-static inline bool
-GgLoadFlag(GgLoadJob *job, uint32 serial, uint32 flags)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	while (GgLoadWordSerial(word) == serial && GgLoadWordState(word) != GG_LOAD_FREE)
-		if (pg_atomic_compare_exchange_u64(&job->word, &word, word | flags))
-			return true;
-	return false;
-}
 
 /*
  * The lock of a load.  Its first reader takes it exclusively before it locks the index, and keeps
