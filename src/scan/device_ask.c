@@ -458,10 +458,9 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	GgDeviceAnswer *device = &so->device;
 	GgAsk		ask = GgNewAsk(so, device->lists, device->delta_pages > 0);
 	double		expected = GgExpectedOfStream(so, so->streams);
-	uint32		itopk = gg_itopk_size;
+	uint32		itopk = so->params.itopk_size;
 	/* rows that are read from the table are more than LIMIT */
-	uint32		limit = so->by_table && so->expected == 0 ?
-		GgRowsToRead(so->meta, GgRowsWanted(so->mode, so->limit, 0)) : so->limit;
+	uint32		limit = so->by_table && so->expected == 0 ? RowsToRead(so) : so->limit;
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 
