@@ -265,7 +265,7 @@ MeasureDeltaPage(GgScanOpaque *so, GgStream *stream, uint32 page_number, DeltaRe
 	reader->count = 0;
 	if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)
 		return;					/* VACUUM has given it back */
-	buffer = GgReadPage(so->index, meta->instance, &so->delta, number, BUFFER_LOCK_SHARE);
+	buffer = GgReadPage(so->index, meta->instance, &so->delta, number);
 	page = BufferGetPage(buffer);
 	rows = PageGetContents(page);
 	count = GgDeltaRowCount(so->index, meta, buffer);

@@ -234,7 +234,7 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 		}
 		else
 			buffer = GgReadPage(so->index, so->meta->instance, &stream->tids,
-								row / GG_TIDS_PER_PAGE, BUFFER_LOCK_SHARE);
+								row / GG_TIDS_PER_PAGE);
 		page = BufferGetPage(buffer);
 		*tid = ((GgTidEntry *) PageGetContents(page))[row % GG_TIDS_PER_PAGE].tid;
 	}
@@ -246,7 +246,7 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 		/* a device may still know a row that VACUUM has given back */
 		if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)
 			return false;
-		buffer = GgReadPage(so->index, so->meta->instance, &so->delta, number, BUFFER_LOCK_SHARE);
+		buffer = GgReadPage(so->index, so->meta->instance, &so->delta, number);
 		page = BufferGetPage(buffer);
 		*tid = ((GgDeltaRow *) (PageGetContents(page) + offset))->tid;
 	}
