@@ -457,17 +457,6 @@ GgUseCodes(GgScanOpaque *so, GgStream *stream)
 	GgSourceUseCodes(&stream->source, so->code_queries[codes]);
 }
 
-/*
- * How many rows is a scan of an index that has codes alone expected to take, when it has taken so
- * many?  limit: as in GgScanOpaque.
- */
-static inline uint64
-GgRowsWanted(GgIterativeScan mode, uint32 limit, uint64 taken)
-{
-	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(gg_itopk_size, 0, taken) :
-		GgRowsToTake((gg_itopk_size + 1) / 2, limit, taken);
-}
-
 /* Make stream->source ready to read the segment. */
 static inline void
 GgNeedSource(GgScanOpaque *so, GgStream *stream)

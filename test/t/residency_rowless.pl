@@ -150,5 +150,26 @@ for my $case ([ 10, 200 ], [ 400, 7980 ])
 		SELECT count(*) FROM (" . sprintf("$sql INTERSECT ", '') . sprintf($sql, '+ 0') . ') t'),
 		'>=', $least, "LIMIT $limit");
 }
+
+# The planner knows that.  On the CPU a walk without a filter costs less than one with it.
+$node->safe_psql('postgres', <<'SQL');
+ALTER INDEX items_idx RESET (segment_rows);
+REINDEX INDEX items_idx;
+SET gpugraph.engine = cpu;
+CREATE INDEX plain ON items USING gpugraph (val vector_l2_ops);
+SQL
+is(form('items_idx'), 'ready 1 1 0 0', 'one segment with codes alone');
+
+sub plan_of
+{
+	my ($share, $settings) = @_;
+	my $filter = 'cat < ' . $share * 50;
+
+	return $node->safe_psql('postgres', "SET gpugraph.itopk_size = 64; $settings;
+		EXPLAIN (COSTS off) SELECT id FROM items WHERE $filter $query LIMIT 10");
+}
+
+like(plan_of(0.5, ''), qr/using items_idx/, 'the device is planned for filters that it walks');
+like(plan_of(0.5, 'SET gpugraph.engine = cpu'), qr/using plain/, 'and not where the CPU answers');
 $node->stop;
 done_testing();
