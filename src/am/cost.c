@@ -259,8 +259,9 @@ static double
 MeasuredRows(double wanted, double due)
 {
 	const double first = (double) GgMeasureUntil(0, (uint64) wanted, (uint64) due);
+	const gg_search_params settings = GgSearchSettings();
 
-	if (GgReadsAllDue(gg_iterative_scan))
+	if (GgReadsAllDue(gg_iterative_scan, &settings))
 		return due;
 	return first + GG_MEASURED_SHARE * (due - first);
 }
@@ -354,7 +355,9 @@ FilteredCodesTime(const IndexShape *shape, const Nodes *of, double share)
 	const GgMetaPageData *meta = shape->meta;
 	const bool	off = gg_iterative_scan == GG_ITERATIVE_OFF;
 	const uint32 limit = LimitOf(shape);
-	const uint32 list = GgFilteredCodesList(meta, gg_iterative_scan, limit, shape->matching);
+	const gg_search_params settings = GgSearchSettings();
+	const uint32 list = GgFilteredCodesList(meta, gg_iterative_scan, &settings, limit,
+											shape->matching);
 	double		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
 	double		handed = (off ? list : list / 2) * shape->matching;
 
@@ -362,9 +365,10 @@ FilteredCodesTime(const IndexShape *shape, const Nodes *of, double share)
 		return StreamTime(shape, of, share);
 	if (meta->coded == GG_CODES_NONE)
 	{
-		double		due = GgRowsToMeasure(meta, GG_DEVICE_CODES((gg_metric) meta->metric),
+		double		due = GgRowsToMeasure(meta, &settings,
+										  GG_DEVICE_CODES((gg_metric) meta->metric),
 										  limit > 0 ? limit :
-										  GgRowsWanted(gg_iterative_scan, 0, 0));
+										  GgRowsWanted(gg_iterative_scan, &settings, 0, 0));
 
 		due = Min(due, list * shape->matching);
 		time += due * WALK_TIME(shape->index_pages);
@@ -430,10 +434,11 @@ CodesOf(const GgMetaPageData *meta, const GgSegment *segment)
 static double
 ReadRows(const IndexShape *shape, double wanted)
 {
-	const uint64 rows = GgRowsWanted(gg_iterative_scan, LimitOf(shape),
+	const gg_search_params settings = GgSearchSettings();
+	const uint64 rows = GgRowsWanted(gg_iterative_scan, &settings, LimitOf(shape),
 									 (uint64) Max(wanted - 1, 0));
 
-	return MeasuredRows((double) rows, GgRowsToRead(shape->meta, rows));
+	return MeasuredRows((double) rows, GgRowsToRead(shape->meta, &settings, rows));
 }
 
 /* The time for the first rows that match.  share says how many, as a share of all that do. */

@@ -73,11 +73,15 @@ typedef struct GgCodeQuery
 extern GgCodeQuery *GgMakeCodeQuery(const GgMetaPageData *meta, gg_codes codes,
 									const float *query);
 
-/* How many rows are to be measured, at most, before the wanted ones are handed out? */
+/*
+ * How many rows are to be measured, at most, before the wanted ones are handed out?  settings:
+ * those that the scan began with.
+ */
 static inline uint32
-GgRowsToMeasure(const GgMetaPageData *meta, gg_codes codes, uint64 wanted)
+GgRowsToMeasure(const GgMetaPageData *meta, const gg_search_params *settings, gg_codes codes,
+				uint64 wanted)
 {
-	gg_search_params params = GgSearchSettings();
+	gg_search_params params = *settings;
 
 	params.itopk_size = PG_UINT32_MAX;
 	params.k = (uint32) Min(wanted, GG_MAX_ROWS);
@@ -86,9 +90,9 @@ GgRowsToMeasure(const GgMetaPageData *meta, gg_codes codes, uint64 wanted)
 
 /* Where the index has codes alone: the same of the table's rows. */
 static inline uint32
-GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
+GgRowsToRead(const GgMetaPageData *meta, const gg_search_params *settings, uint64 wanted)
 {
-	return GgRowsToMeasure(meta, (gg_codes) meta->coded, wanted);
+	return GgRowsToMeasure(meta, settings, (gg_codes) meta->coded, wanted);
 }
 
 /*
@@ -96,10 +100,10 @@ GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
  * many?  limit: as in GgScanOpaque.
  */
 static inline uint64
-GgRowsWanted(GgIterativeScan mode, uint32 limit, uint64 taken)
+GgRowsWanted(GgIterativeScan mode, const gg_search_params *settings, uint32 limit, uint64 taken)
 {
-	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(gg_itopk_size, 0, taken) :
-		GgRowsToTake((gg_itopk_size + 1) / 2, limit, taken);
+	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(settings->itopk_size, 0, taken) :
+		GgRowsToTake((settings->itopk_size + 1) / 2, limit, taken);
 }
 
 /*
@@ -107,11 +111,12 @@ GgRowsWanted(GgIterativeScan mode, uint32 limit, uint64 taken)
  * CPU answers.  Planner and scan ask this.
  */
 static inline uint32
-GgFilteredCodesList(const GgMetaPageData *meta, GgIterativeScan mode, uint32 limit, double share)
+GgFilteredCodesList(const GgMetaPageData *meta, GgIterativeScan mode,
+					const gg_search_params *settings, uint32 limit, double share)
 {
 	const uint64 rows = meta->coded == GG_CODES_NONE ? limit :
-		GgRowsToRead(meta, GgRowsWanted(mode, limit, 0));
-	const uint64 wanted = Max((uint64) gg_itopk_size, GG_LIMITED_WALK(rows));
+		GgRowsToRead(meta, settings, GgRowsWanted(mode, settings, limit, 0));
+	const uint64 wanted = Max((uint64) settings->itopk_size, GG_LIMITED_WALK(rows));
 
 	return share < GG_LEAST_WALKED_SHARE || wanted / share > GG_MAX_ITOPK ? 0 :
 		(uint32) (wanted / share);
@@ -119,9 +124,9 @@ GgFilteredCodesList(const GgMetaPageData *meta, GgIterativeScan mode, uint32 lim
 
 /* Are all rows read that are due, however far the next ones are? */
 static inline bool
-GgReadsAllDue(GgIterativeScan mode)
+GgReadsAllDue(GgIterativeScan mode, const gg_search_params *settings)
 {
-	return mode == GG_ITERATIVE_OFF || GgSearchSettings().rerank > 0;
+	return mode == GG_ITERATIVE_OFF || settings->rerank > 0;
 }
 
 #endif							/* GG_STORAGE_CODES_H */
