@@ -55,7 +55,7 @@ SELECT gpugraph_prewarm('items_idx');
 SQL
 is(form('items_idx'), 'ready 1 0 0 0', 'room for rows beside codes');
 is(load_without_rows('items_idx', of_index($node, 'bytes')), 'ready 1 1 0 0', 'codes alone');
-truth_by_device($node, 'codes alone');
+truth_by_codes($node, 'codes alone');
 finds_many('items_idx', 'codes alone');
 
 # all plans, and what they tell
@@ -96,16 +96,16 @@ $node->safe_psql('postgres', <<'SQL');
 INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0;
 DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000);
 SQL
-truth_by_device($node, 'rows of the delta beside codes');
+truth_by_codes($node, 'rows of the delta beside codes');
 $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(form('items_idx'), 'ready 1 1 0 0', 'a merged segment has codes alone, too');
-truth_by_device($node, 'after a merge');
+truth_by_codes($node, 'after a merge');
 finds_many('items_idx', 'after a merge');
 
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'); REINDEX INDEX items_idx");
 is(form('items_idx'), 'ready 1 1 0 0', 'and one that its builder hands over');
-truth_by_device($node, 'after a build');
+truth_by_codes($node, 'after a build');
 
 # chunks end amid rows, and come in any order
 my $answers = answers($node);
