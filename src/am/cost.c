@@ -29,7 +29,8 @@
  *
  * Where a device has the index, times are those of a device: lists of walks while they are worth
  * it, then deep lists, which measure every row that matches (scan/device_stream.c).  The model of a
- * device is in plan/device_model.h.  Of a segment without rows a device has lists of walks alone.
+ * device is in plan/device_model.h.  Of a segment without rows a device has lists of walks alone,
+ * under a filter the first one or none (GgFilteredCodesList()).
  */
 #include "am/am.h"
 #include "plan/search_plan.h"
@@ -337,6 +338,46 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 	return time;
 }
 
+/* LIMIT as scans have it; 0: not known. */
+static uint32
+LimitOf(const IndexShape *shape)
+{
+	return shape->limit > 0 ? (uint32) Min(shape->limit, GG_MAX_ROWS) : 0;
+}
+
+/*
+ * DeviceTime() under a filter where the device has codes alone: a walk, of which the backend
+ * measures what matches, if the index has rows, and hands out half.
+ */
+static double
+FilteredCodesTime(const IndexShape *shape, const Nodes *of, double share)
+{
+	const GgMetaPageData *meta = shape->meta;
+	const bool	off = gg_iterative_scan == GG_ITERATIVE_OFF;
+	const uint32 limit = LimitOf(shape);
+	const gg_search_params settings = GgSearchSettings();
+	const uint32 list = GgFilteredCodesList(meta, gg_iterative_scan, &settings, limit,
+											shape->matching);
+	double		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
+	double		handed = (off ? list : list / 2) * shape->matching;
+
+	if (list == 0)
+		return StreamTime(shape, of, share);
+	if (meta->coded == GG_CODES_NONE)
+	{
+		double		due = GgRowsToMeasure(meta, &settings,
+										  GG_DEVICE_CODES((gg_metric) meta->metric),
+										  limit > 0 ? limit :
+										  GgRowsWanted(gg_iterative_scan, &settings, 0, 0));
+
+		due = Min(due, list * shape->matching);
+		time += due * WALK_TIME(shape->index_pages);
+		handed = off ? due : Min(due, list / 2);
+	}
+	return share * of->nodes * shape->matching <= handed ? time :
+		time + StreamTime(shape, of, share);
+}
+
 /* StreamTime() of a device. */
 static double
 DeviceTime(const IndexShape *shape, const Nodes *of, double share)
@@ -354,6 +395,8 @@ DeviceTime(const IndexShape *shape, const Nodes *of, double share)
 	double		time = 0;
 	double		deep;
 
+	if (of->rowless && shape->conditions > 0)
+		return FilteredCodesTime(shape, of, share);
 	if (shape->conditions == 0 && (list <= gg_itopk_size || list <= longest))
 	{
 		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
@@ -392,7 +435,7 @@ static double
 ReadRows(const IndexShape *shape, double wanted)
 {
 	const gg_search_params settings = GgSearchSettings();
-	const uint64 rows = GgRowsToTake((gg_itopk_size + 1) / 2, (uint64) Max(shape->limit, 0),
+	const uint64 rows = GgRowsWanted(gg_iterative_scan, &settings, LimitOf(shape),
 									 (uint64) Max(wanted - 1, 0));
 
 	return MeasuredRows((double) rows, GgRowsToRead(shape->meta, &settings, rows));
@@ -422,8 +465,7 @@ ScanTime(const IndexShape *shape, double share)
 			.codes = CodesOf(meta, segment),
 			.rowless = (shape->rowless >> i & 1) != 0
 		};
-		bool		on_device = shape->on_device && (shape->missing >> i & 1) == 0 &&
-			!(nodes.rowless && shape->conditions > 0);
+		bool		on_device = shape->on_device && (shape->missing >> i & 1) == 0;
 
 		if (segment->nodes > 0 && segment->dead < segment->rows)
 			time += on_device ? DeviceTime(shape, &nodes, share) :

@@ -286,23 +286,16 @@ RowsToRead(const GgScanOpaque *so)
 
 /*
  * How long is the walk's list in a segment of whose nodes this share matches a filter?  0: there is
- * none.  Where the device has no rows, walks are all that it has.
+ * none.
  */
 static uint32
 FilteredList(const GgScanOpaque *so, const GgStream *stream, double share)
 {
 	const uint32 bit = (uint32) 1 << (stream->segment - so->meta->segments);
-	uint64		rows = so->limit;
-	uint64		wanted;
 
-	if ((so->device.ref.rowless & bit) == 0)
-		return GgFilteredDeviceList(stream->nodes, share, GgRowBytes(so->meta),
-									so->params.itopk_size);
-	if (so->by_table)
-		rows = RowsToRead(so);
-	wanted = Max((uint64) so->params.itopk_size, GG_LIMITED_WALK(rows));
-	return share < GG_LEAST_WALKED_SHARE || wanted / share > GG_MAX_ITOPK ? 0 :
-		(uint32) (wanted / share);
+	return (so->device.ref.rowless & bit) != 0 ?
+		GgFilteredCodesList(so->meta, so->mode, &so->params, so->limit, share) :
+		GgFilteredDeviceList(stream->nodes, share, GgRowBytes(so->meta), so->params.itopk_size);
 }
 
 /* Which segments are walked first, though there is a filter, and with lists of what length. */

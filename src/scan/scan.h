@@ -458,17 +458,6 @@ GgUseCodes(GgScanOpaque *so, GgStream *stream)
 	GgSourceUseCodes(&stream->source, so->code_queries[codes]);
 }
 
-/*
- * How many rows is a scan of an index that has codes alone expected to take, when it has taken so
- * many?  limit: as in GgScanOpaque.
- */
-static inline uint64
-GgRowsWanted(GgIterativeScan mode, const gg_search_params *settings, uint32 limit, uint64 taken)
-{
-	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(settings->itopk_size, 0, taken) :
-		GgRowsToTake((settings->itopk_size + 1) / 2, limit, taken);
-}
-
 /* Make stream->source ready to read the segment. */
 static inline void
 GgNeedSource(GgScanOpaque *so, GgStream *stream)

@@ -6,6 +6,7 @@
 #define GG_STORAGE_CODES_H
 
 #include "base/base.h"
+#include "plan/search_plan.h"
 #include "request.h"
 #include "rules/codes.h"
 #include "storage/format.h"
@@ -92,6 +93,33 @@ static inline uint32
 GgRowsToRead(const GgMetaPageData *meta, const gg_search_params *settings, uint64 wanted)
 {
 	return GgRowsToMeasure(meta, settings, (gg_codes) meta->coded, wanted);
+}
+
+/*
+ * How many rows is a scan of an index that has codes alone expected to take, when it has taken so
+ * many?  limit: as in GgScanOpaque.
+ */
+static inline uint64
+GgRowsWanted(GgIterativeScan mode, const gg_search_params *settings, uint32 limit, uint64 taken)
+{
+	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(settings->itopk_size, 0, taken) :
+		GgRowsToTake((settings->itopk_size + 1) / 2, limit, taken);
+}
+
+/*
+ * GgFilteredDeviceList() where the device has codes alone, so walks are all that it has.  0: the
+ * CPU answers.  Planner and scan ask this.
+ */
+static inline uint32
+GgFilteredCodesList(const GgMetaPageData *meta, GgIterativeScan mode,
+					const gg_search_params *settings, uint32 limit, double share)
+{
+	const uint64 rows = meta->coded == GG_CODES_NONE ? limit :
+		GgRowsToRead(meta, settings, GgRowsWanted(mode, settings, limit, 0));
+	const uint64 wanted = Max((uint64) settings->itopk_size, GG_LIMITED_WALK(rows));
+
+	return share < GG_LEAST_WALKED_SHARE || wanted / share > GG_MAX_ITOPK ? 0 :
+		(uint32) (wanted / share);
 }
 
 /* Are all rows read that are due, however far the next ones are? */

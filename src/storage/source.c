@@ -16,7 +16,8 @@
  * Tried: read streams instead of PrefetchBuffer(), for vectors, codes, edges and what
  * table_order.c reads (PostgreSQL 18, io_method worker, 2 busy cores; RESULTS.md, Storage and
  * codes).  From disk they take 1.4 to 1.7 times as long, and with direct I/O, where a prefetch does
- * nothing, they gain nothing.
+ * nothing, they gain nothing.  To prefetch what a row has on the next page, too: 0.98 to 1.02 of
+ * the time, walks by rows, by codes of 8 and 4 bits, and storage int4, 60,000 x 784.
  *
  * The engine does not allow its callbacks to longjmp.  They catch what the buffer manager throws,
  * leave the error on the error stack, and return false.  The scan re-throws it when the engine has
@@ -229,7 +230,8 @@ PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes)
 	}
 }
 
-static inline void
+/* Inlined always: gcc 12 drops calls of a function that does nothing but prefetch. */
+static pg_attribute_always_inline void
 PrefetchRow(const char *row, Size bytes)
 {
 	if (row != NULL)

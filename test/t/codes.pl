@@ -72,6 +72,30 @@ for my $case ([ 'true', 12000 ], [ 'id % 100 = 7', 1000 ])
 		query("SELECT use_index(false); $sql") =~ s/^\n//r, "exact: $case->[0]");
 }
 
+# nor do they go by codes where these say little: rows far from the origin
+query(<<'SQL');
+CREATE TABLE far AS SELECT id, id % 100 AS cat, val + array_fill(100, '{64}')::vector AS val
+	FROM source WHERE id <= 4000;
+CREATE INDEX ON far USING gpugraph (val vector_l2_ops, cat) WITH (codes = int2);
+INSERT INTO far SELECT id, 200, val + array_fill(100, '{64}')::vector FROM source WHERE id > 7900;
+SQL
+
+# Of the nearest 10 rows of 20 queries that meet a condition: how many does the index miss?
+sub misses
+{
+	my ($condition) = @_;
+	my $nearest = "SELECT q, id FROM (SELECT q, val + array_fill(100, '{64}')::vector AS val
+		FROM queries WHERE q <= 20) a, LATERAL (SELECT id FROM far WHERE $condition
+		ORDER BY (far.val <-> a.val) %s LIMIT 10) s";
+
+	return query('SET enable_seqscan = off; SET enable_sort = off; SELECT count(*) FROM ('
+		. sprintf("$nearest EXCEPT ", '+ 0') . sprintf($nearest, '') . ') m');
+}
+
+cmp_ok(misses('true'), '>', 0, 'codes that say little: a walk misses rows');
+is(misses('cat = 3'), 0, 'where few rows pass a filter, none is missed');
+is(misses('cat = 200'), 0, 'nor one that is in no segment yet');
+
 # ---- a standby, ten generations of merges, then a compaction of half, and a crash
 $node->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');

@@ -55,7 +55,7 @@ SELECT gpugraph_prewarm('items_idx');
 SQL
 is(form('items_idx'), 'ready 1 0 0 0', 'room for rows beside codes');
 is(load_without_rows('items_idx', of_index($node, 'bytes')), 'ready 1 1 0 0', 'codes alone');
-truth_by_device($node, 'codes alone');
+truth_by_codes($node, 'codes alone');
 finds_many('items_idx', 'codes alone');
 
 # all plans, and what they tell
@@ -96,16 +96,16 @@ $node->safe_psql('postgres', <<'SQL');
 INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0;
 DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000);
 SQL
-truth_by_device($node, 'rows of the delta beside codes');
+truth_by_codes($node, 'rows of the delta beside codes');
 $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(form('items_idx'), 'ready 1 1 0 0', 'a merged segment has codes alone, too');
-truth_by_device($node, 'after a merge');
+truth_by_codes($node, 'after a merge');
 finds_many('items_idx', 'after a merge');
 
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'); REINDEX INDEX items_idx");
 is(form('items_idx'), 'ready 1 1 0 0', 'and one that its builder hands over');
-truth_by_device($node, 'after a build');
+truth_by_codes($node, 'after a build');
 
 # chunks end amid rows, and come in any order
 my $answers = answers($node);
@@ -150,5 +150,26 @@ for my $case ([ 10, 200 ], [ 400, 7980 ])
 		SELECT count(*) FROM (" . sprintf("$sql INTERSECT ", '') . sprintf($sql, '+ 0') . ') t'),
 		'>=', $least, "LIMIT $limit");
 }
+
+# The planner knows that.  On the CPU a walk without a filter costs less than one with it.
+$node->safe_psql('postgres', <<'SQL');
+ALTER INDEX items_idx RESET (segment_rows);
+REINDEX INDEX items_idx;
+SET gpugraph.engine = cpu;
+CREATE INDEX plain ON items USING gpugraph (val vector_l2_ops);
+SQL
+is(form('items_idx'), 'ready 1 1 0 0', 'one segment with codes alone');
+
+sub plan_of
+{
+	my ($share, $settings) = @_;
+	my $filter = 'cat < ' . $share * 50;
+
+	return $node->safe_psql('postgres', "SET gpugraph.itopk_size = 64; $settings;
+		EXPLAIN (COSTS off) SELECT id FROM items WHERE $filter $query LIMIT 10");
+}
+
+like(plan_of(0.5, ''), qr/using items_idx/, 'the device is planned for filters that it walks');
+like(plan_of(0.5, 'SET gpugraph.engine = cpu'), qr/using plain/, 'and not where the CPU answers');
 $node->stop;
 done_testing();
