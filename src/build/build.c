@@ -134,7 +134,7 @@ FinishRelation(GgBuild *build)
 	 * written.
 	 */
 	if (build->process.shared->concurrent)
-		GgDropBuffers(writer->index, MAIN_FORKNUM);
+		GgDropBuffers(writer->index);
 }
 
 /* ---- entry points ------------------------------------------------------ */

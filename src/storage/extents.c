@@ -572,7 +572,7 @@ GgLengthen(Relation index, BlockNumber end)
 		LockRelationForExtension(index, ExclusiveLock);
 	now = RelationGetNumberOfBlocks(index);
 	if (now < end)
-		GgAppendZeros(index, MAIN_FORKNUM, now + Min(end - now, GG_WRITE_PAGES));
+		GgAppendZeros(index, now + Min(end - now, GG_WRITE_PAGES));
 	if (!RELATION_IS_LOCAL(index))
 		UnlockRelationForExtension(index, ExclusiveLock);
 }

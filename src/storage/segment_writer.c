@@ -82,7 +82,7 @@ PutPages(GgSegmentWriter *writer, BlockNumber start, int npages, double *wal_s)
 	}
 	for (int i = 0; i < npages; i++)
 		PageSetChecksumInplace(pages[i], blocks[i]);
-	GgWriteRun(writer->index, MAIN_FORKNUM, start, pages, npages, &writer->file);
+	GgWriteRun(writer->index, start, pages, npages, &writer->file);
 }
 
 static void
@@ -189,7 +189,7 @@ PlaceArray(GgSegmentWriter *writer, GgWriterArray *array, uint64 bytes)
 	if (npages > 0)
 		GgAddExtent(writer->meta, array->start, array->npages, array->segment, array->kind);
 	writer->nblocks += array->npages;
-	GgExtendTo(writer->index, MAIN_FORKNUM, writer->nblocks);
+	GgExtendTo(writer->index, writer->nblocks);
 }
 
 static uint32
@@ -245,7 +245,7 @@ GgGrowArray(GgSegmentWriter *writer, int number, uint64 bytes)
 	if (ranges < ready + GROWTH_RANGES)
 		return;
 	GgCheckLength(writer->index, writer->nblocks + (uint64) ranges * GG_RANGE_PAGES);
-	GgExtendTo(writer->index, MAIN_FORKNUM, writer->nblocks + ranges * GG_RANGE_PAGES);
+	GgExtendTo(writer->index, writer->nblocks + ranges * GG_RANGE_PAGES);
 	SetReady(writer, number, ranges);
 }
 
@@ -486,7 +486,7 @@ GgSyncWriter(GgSegmentWriter *writer, void (*report) (BlockNumber done, BlockNum
 
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	if (writer->start_redo == GetRedoRecPtr())
-		asked = GgRegisterSync(writer->index, MAIN_FORKNUM, writer->nblocks);
+		asked = GgRegisterSync(writer->index, writer->nblocks);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_START;
 	if (asked)
 		return;
@@ -515,6 +515,6 @@ GgWriteMetaPage(GgSegmentWriter *writer)
 
 	HavePageBuffer(writer);
 	GgFormMetaPage((Page) writer->pages, writer->meta);
-	GgExtendTo(writer->index, MAIN_FORKNUM, writer->nblocks);
+	GgExtendTo(writer->index, writer->nblocks);
 	PutPages(writer, GG_META_BLKNO, 1, &wal_s);
 }
