@@ -36,7 +36,7 @@ PlanMerge(GgMerge *merge, const GgMergeChoice *choice)
 
 void
 GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeChoice *choice,
-				int threads, GgMergeReport report, void *arg, GgMergeResult *result)
+				int threads, GgMergeResult *result)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph merge",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -51,8 +51,6 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	merge->call = (GgEngineCall) {.context = context, .target = target};
 	merge->meta = meta;
 	merge->epoch = meta->vacuum_epoch;
-	merge->report = report;
-	merge->arg = arg;
 	merge->threads = threads;
 	PlanMerge(merge, choice);
 	GgReadAllTids(merge);

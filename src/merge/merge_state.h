@@ -23,8 +23,6 @@ typedef struct GgMerge
 	GgMergePlan *plan;
 	bool		pinned;			/* as in GgMergeChoice */
 	bool		anew;			/* likewise */
-	GgMergeReport report;
-	void	   *arg;
 	GgMergePhase phase;
 	double		phases[GG_MERGE_PHASES];	/* seconds of those that are over */
 	instr_time	phase_began;
@@ -87,8 +85,8 @@ GgTellPhase(GgMerge *merge, GgMergePhase phase, uint64 rows)
 {
 	if (phase != merge->phase)
 		GgEndPhase(merge, phase);
-	if (merge->report != NULL)
-		merge->report(merge->arg, phase, rows);
+	if (merge->target->report != NULL && !merge->target->within)
+		merge->target->report(phase, rows, 0);
 }
 
 static inline bool
