@@ -44,7 +44,7 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	GgMerge	   *merge = palloc0(sizeof(GgMerge));
 	const double within_s = target->within_s;
 
-	INSTR_TIME_SET_CURRENT(merge->phase_began);
+	merge->phase_began_us = GgNowMicros();
 	merge->phase_within_s = within_s;
 	merge->context = context;
 	merge->target = target;

@@ -13,7 +13,6 @@
 #include "base/temp_file.h"
 
 #include "access/xlogdefs.h"
-#include "portability/instr_time.h"
 
 /* ---- the index between slices ------------------------------------------------------------ */
 

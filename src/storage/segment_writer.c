@@ -41,16 +41,6 @@
  */
 #define GROWTH_RANGES		8
 
-static double
-SecondsSince(instr_time start)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
-	return INSTR_TIME_GET_DOUBLE(now);
-}
-
 /* ---- pages ------------------------------------------------------------------------ */
 
 /*
@@ -74,11 +64,10 @@ PutPages(GgSegmentWriter *writer, BlockNumber start, int npages, double *wal_s)
 	}
 	if (writer->shared->use_wal)
 	{
-		instr_time	began;
+		uint64		began = GgNowMicros();
 
-		INSTR_TIME_SET_CURRENT(began);
 		log_newpages(&GgLocator(writer->index), MAIN_FORKNUM, npages, blocks, pages, true);
-		*wal_s += SecondsSince(began);
+		*wal_s += GgSecondsSince(began);
 	}
 	for (int i = 0; i < npages; i++)
 		PageSetChecksumInplace(pages[i], blocks[i]);
@@ -298,15 +287,14 @@ GgWriteArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, const void *d
 	GgWriterShared *shared = writer->shared;
 	GgWriterArray array = {.kind = kind, .segment = segment};
 	const void *by_kind[GG_LAST_KIND + 1] = {NULL};
-	instr_time	start;
+	uint64		start = GgNowMicros();
 	double		wal_s = 0.0,
 				busy_s;
 
-	INSTR_TIME_SET_CURRENT(start);
 	PlaceArray(writer, &array, bytes);
 	by_kind[kind] = data;
 	WritePages(writer, &array, by_kind, 0, array.npages, &wal_s);
-	busy_s = SecondsSince(start);
+	busy_s = GgSecondsSince(start);
 	SpinLockAcquire(&shared->mutex);
 	shared->write_s += busy_s;
 	shared->busy_s += busy_s;
@@ -373,14 +361,14 @@ GgClaimRange(GgSegmentWriter *writer, int most_writers, GgPageRange *range)
 	GgWriterShared *shared = writer->shared;
 	int			queue;
 
-	INSTR_TIME_SET_CURRENT(range->began);
+	range->began_us = GgNowMicros();
 	SpinLockAcquire(&shared->mutex);
 	queue = shared->writers < most_writers ? OldestReady(shared) : -1;
 	if (queue >= 0)
 	{
 		LookUpRange(shared, queue, shared->queues[queue].next++, range);
 		if (shared->writers++ == 0)
-			shared->since = range->began;
+			shared->since_us = range->began_us;
 	}
 	SpinLockRelease(&shared->mutex);
 	return queue >= 0;
@@ -398,7 +386,7 @@ GgEndRange(GgSegmentWriter *writer, const GgPageRange *range)
 {
 	GgWriterShared *shared = writer->shared;
 	GgWriterQueue *queue = &shared->queues[range->queue];
-	double		busy_s = SecondsSince(range->began);
+	double		busy_s = GgSecondsSince(range->began_us);
 	bool		all;
 
 	SpinLockAcquire(&shared->mutex);
@@ -406,7 +394,7 @@ GgEndRange(GgSegmentWriter *writer, const GgPageRange *range)
 	shared->busy_s += busy_s;
 	shared->wal_s += range->wal_s;
 	if (--shared->writers == 0)
-		shared->write_s += SecondsSince(shared->since);
+		shared->write_s += GgSecondsSince(shared->since_us);
 	SpinLockRelease(&shared->mutex);
 	if (all)
 		GgWakeWriters(writer);
