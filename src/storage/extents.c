@@ -99,8 +99,8 @@ GgForgetTail(GgMetaPageData *meta)
 	}
 }
 
-static int
-CompareStarts(const void *a, const void *b)
+int
+GgCompareStarts(const void *a, const void *b)
 {
 	const GgExtent *left = a;
 	const GgExtent *right = b;
@@ -123,7 +123,7 @@ SortFree(GgMetaPageData *meta)
 		else
 			meta->extents[kept++] = meta->extents[i];
 	}
-	qsort(free, nfree, sizeof(GgExtent), CompareStarts);
+	qsort(free, nfree, sizeof(GgExtent), GgCompareStarts);
 	memcpy(&meta->extents[kept], free, nfree * sizeof(GgExtent));
 	pfree(free);
 	return kept;
