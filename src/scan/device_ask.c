@@ -144,9 +144,9 @@ StreamOf(GgScanOpaque *so, uint32 list)
 static void
 KeepMatching(GgScanOpaque *so, GgStream *stream, uint64 *keys, uint32 count)
 {
-	const uint64 due = GgRowsToMeasure(so->meta, GG_DEVICE_CODES((gg_metric) so->meta->metric),
-									   so->limit > 0 ? so->limit :
-									   GgRowsWanted(so->mode, 0, 0));
+	const uint64 wanted = so->limit > 0 ? so->limit : GgRowsWanted(so->mode, &so->params, 0, 0);
+	const uint64 due = GgRowsToMeasure(so->meta, &so->params,
+									   GG_DEVICE_CODES((gg_metric) so->meta->metric), wanted);
 	uint32		n = 0;
 
 	for (uint32 i = 0; i < count && n < due; i++)
@@ -276,6 +276,14 @@ FilteredLists(GgScanOpaque *so)
 	return worthwhile ? lists : 0;
 }
 
+/* Where the index has codes alone: rows of the table that are read before the first is returned. */
+static uint32
+RowsToRead(const GgScanOpaque *so)
+{
+	return GgRowsToRead(so->meta, &so->params,
+						GgRowsWanted(so->mode, &so->params, so->limit, 0));
+}
+
 /*
  * How long is the walk's list in a segment of whose nodes this share matches a filter?  0: there is
  * none.  Where the device has no rows, walks are all that it has.
@@ -288,10 +296,11 @@ FilteredList(const GgScanOpaque *so, const GgStream *stream, double share)
 	uint64		wanted;
 
 	if ((so->device.ref.rowless & bit) == 0)
-		return GgFilteredDeviceList(stream->nodes, share, GgRowBytes(so->meta), gg_itopk_size);
+		return GgFilteredDeviceList(stream->nodes, share, GgRowBytes(so->meta),
+									so->params.itopk_size);
 	if (so->by_table)
-		rows = GgRowsToRead(so->meta, GgRowsWanted(so->mode, so->limit, 0));
-	wanted = Max((uint64) gg_itopk_size, GG_LIMITED_WALK(rows));
+		rows = RowsToRead(so);
+	wanted = Max((uint64) so->params.itopk_size, GG_LIMITED_WALK(rows));
 	return share < GG_LEAST_WALKED_SHARE || wanted / share > GG_MAX_ITOPK ? 0 :
 		(uint32) (wanted / share);
 }
@@ -426,7 +435,8 @@ AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 static void
 AskFiltered(const GgScanOpaque *so, GgAsk *ask)
 {
-	uint32		k = so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2;
+	const uint32 itopk = so->params.itopk_size;
+	uint32		k = so->mode == GG_ITERATIVE_OFF ? itopk : (itopk + 1) / 2;
 
 	if (so->limit > 0 && !so->recheck)
 		k = Min(GG_LIMITED_EXACT(so->limit),
@@ -448,10 +458,9 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	GgDeviceAnswer *device = &so->device;
 	GgAsk		ask = GgNewAsk(so, device->lists, device->delta_pages > 0);
 	double		expected = GgExpectedOfStream(so, so->streams);
-	uint32		itopk = gg_itopk_size;
+	uint32		itopk = so->params.itopk_size;
 	/* rows that are read from the table are more than LIMIT */
-	uint32		limit = so->by_table && so->expected == 0 ?
-		GgRowsToRead(so->meta, GgRowsWanted(so->mode, so->limit, 0)) : so->limit;
+	uint32		limit = so->by_table && so->expected == 0 ? RowsToRead(so) : so->limit;
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 

@@ -240,8 +240,8 @@ DeepLength(const GgScanOpaque *so, const GgStream *stream)
 	const DeviceStream *state = stream->state;
 	uint32		asked = state->nfilled + (so->device.walked == 0);
 
-	if (asked == 0 && stream->handed + gg_itopk_size <= GG_SHORT_DEEP)
-		return (uint32) stream->handed + gg_itopk_size;
+	if (asked == 0 && stream->handed + so->params.itopk_size <= GG_SHORT_DEEP)
+		return (uint32) stream->handed + so->params.itopk_size;
 	return asked <= 1 ? GgFirstDeepList(GgExpectedOfStream(so, stream)) : NEXT_DEEP;
 }
 
