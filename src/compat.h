@@ -344,11 +344,11 @@ GgExtendOne(Relation rel, ForkNumber forknum)
 #endif
 }
 
-/* Make a fork nblocks long, past the buffer manager.  New blocks are zero. */
+/* Make a relation nblocks long, past the buffer manager.  New blocks are zero. */
 static inline void
-GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
+GgExtendTo(Relation rel, BlockNumber nblocks)
 {
-	BlockNumber now = smgrnblocks(RelationGetSmgr(rel), forknum);
+	BlockNumber now = smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM);
 
 	if (nblocks <= now)
 		return;
@@ -359,7 +359,7 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 		int			count = (int) Min(nblocks - now, 8192);
 
 		CHECK_FOR_INTERRUPTS();
-		smgrzeroextend(RelationGetSmgr(rel), forknum, now, count, true);
+		smgrzeroextend(RelationGetSmgr(rel), MAIN_FORKNUM, now, count, true);
 		now += count;
 	}
 #else
@@ -371,7 +371,7 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 		PGAlignedBlock zero;
 
 		memset(zero.data, 0, BLCKSZ);
-		smgrextend(RelationGetSmgr(rel), forknum, nblocks - 1, zero.data, true);
+		smgrextend(RelationGetSmgr(rel), MAIN_FORKNUM, nblocks - 1, zero.data, true);
 	}
 #endif
 }
@@ -384,35 +384,36 @@ GgSameLocator(const GgRelFileLocator *a, const GgRelFileLocator *b)
 }
 
 /*
- * Make a fork that others use nblocks long.  New blocks are zero and have their place on disk: that
- * a disk is full is known here, and not when a checkpoint writes them.
+ * Make a relation that others use nblocks long.  New blocks are zero and have their place on disk:
+ * that a disk is full is known here, and not when a checkpoint writes them.
  */
 static inline void
-GgAppendZeros(Relation rel, ForkNumber forknum, BlockNumber nblocks)
+GgAppendZeros(Relation rel, BlockNumber nblocks)
 {
-	BlockNumber now = smgrnblocks(RelationGetSmgr(rel), forknum);
+	BlockNumber now = smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM);
 #if PG_VERSION_NUM >= 160000
 	if (now < nblocks)
-		smgrzeroextend(RelationGetSmgr(rel), forknum, now, (int) (nblocks - now), false);
+		smgrzeroextend(RelationGetSmgr(rel), MAIN_FORKNUM, now, (int) (nblocks - now), false);
 #else
 	PGAlignedBlock zero;
 
 	memset(zero.data, 0, BLCKSZ);
 	for (; now < nblocks; now++)
-		smgrextend(RelationGetSmgr(rel), forknum, now, zero.data, false);
+		smgrextend(RelationGetSmgr(rel), MAIN_FORKNUM, now, zero.data, false);
 #endif
 }
 
-/* Drop a fork's pages from shared buffers unwritten.  Waits for those who read one just now. */
+/* Drop a relation's pages from shared buffers unwritten.  Waits for those who read one just now. */
 static inline void
-GgDropBuffers(Relation rel, ForkNumber forknum)
+GgDropBuffers(Relation rel)
 {
+	ForkNumber	fork = MAIN_FORKNUM;
 	BlockNumber first = 0;
 
 #if PG_VERSION_NUM >= 160000
-	DropRelationBuffers(RelationGetSmgr(rel), &forknum, 1, &first);
+	DropRelationBuffers(RelationGetSmgr(rel), &fork, 1, &first);
 #else
-	DropRelFileNodeBuffers(RelationGetSmgr(rel), &forknum, 1, &first);
+	DropRelFileNodeBuffers(RelationGetSmgr(rel), &fork, 1, &first);
 #endif
 }
 
@@ -441,7 +442,7 @@ GgCloseRunFile(GgRunFile *file)
 }
 
 static inline void
-GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int npages,
+GgWriteRun(Relation rel, BlockNumber start, Page *pages, int npages,
 		   GgRunFile *file)
 {
 	while (npages > 0)
@@ -452,7 +453,7 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 #if PG_VERSION_NUM >= 170000
 		/* smgr takes more blocks for a write across files and fails; some systems allow but 16 */
 		count = Min(count, PG_IOV_MAX);
-		smgrwritev(RelationGetSmgr(rel), forknum, start, (const void **) pages, count, true);
+		smgrwritev(RelationGetSmgr(rel), MAIN_FORKNUM, start, (const void **) pages, count, true);
 #else
 		uint32		segno = start / RELSEG_SIZE;
 		int			bytes = count * BLCKSZ;
@@ -461,9 +462,9 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 		if (!file->open || file->segno != segno)
 		{
 #if PG_VERSION_NUM >= 160000
-			char	   *base = relpath(RelationGetSmgr(rel)->smgr_rlocator, forknum);
+			char	   *base = relpath(RelationGetSmgr(rel)->smgr_rlocator, MAIN_FORKNUM);
 #else
-			char	   *base = relpath(RelationGetSmgr(rel)->smgr_rnode, forknum);
+			char	   *base = relpath(RelationGetSmgr(rel)->smgr_rnode, MAIN_FORKNUM);
 #endif
 			char	   *path = segno == 0 ? base : psprintf("%s.%u", base, segno);
 
@@ -501,16 +502,16 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 }
 
 /*
- * Have the next checkpoint sync a fork of nblocks blocks.  False when the checkpointer's queue has
- * no room.  The caller keeps the checkpoint from beginning, so it must not wait for room: minor
+ * Have the next checkpoint sync a relation of nblocks blocks.  False when the checkpointer's queue
+ * has no room.  The caller keeps the checkpoint from beginning, so it must not wait for room: minor
  * releases before July 2025 do not empty the queue while they wait for such callers, and the two
  * would wait for each other for ever.  From 17 on smgr itself syncs what finds no room.
  */
 static inline bool
-GgRegisterSync(Relation rel, ForkNumber forknum, BlockNumber nblocks)
+GgRegisterSync(Relation rel, BlockNumber nblocks)
 {
 #if PG_VERSION_NUM >= 170000
-	smgrregistersync(RelationGetSmgr(rel), forknum);
+	smgrregistersync(RelationGetSmgr(rel), MAIN_FORKNUM);
 	return true;
 #else
 	for (uint32 segno = 0; segno <= (nblocks - 1) / RELSEG_SIZE; segno++)
@@ -519,7 +520,7 @@ GgRegisterSync(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 
 		memset(&tag, 0, sizeof(tag));
 		tag.handler = SYNC_HANDLER_MD;
-		tag.forknum = forknum;
+		tag.forknum = MAIN_FORKNUM;
 #if PG_VERSION_NUM >= 160000
 		tag.rlocator = GgLocator(rel);
 #else

@@ -14,6 +14,7 @@
 #include "fmgr.h"
 #include "utils/rel.h"
 
+#include "base/host.h"
 #include "engine.h"
 #include "compat.h"
 

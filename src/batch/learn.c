@@ -122,7 +122,7 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 {
 	AnyArrayType *array = PG_GETARG_ANY_ARRAY_P(1);
 	int32		edges = PG_GETARG_INT32(2);
-	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0)};
+	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0), .report = ReportLearning};
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgLearnSample sample = {.edges = (uint32) edges};
 	GgTarget	target;
@@ -150,8 +150,7 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 		sample.queries = QueryRows(&target, &queries, sample.dimensions);
 		(void) GgStoreSample(target.heap, target.index, &sample, true);
 		BeginProgress(&target);
-		learned = GgLearnEdges(&merge, meta, &sample, max_parallel_maintenance_workers + 1,
-							   ReportLearning);
+		learned = GgLearnEdges(&merge, meta, &sample, max_parallel_maintenance_workers + 1);
 		pgstat_progress_end_command();
 	}
 	GgUnlockMerges(&merge);

@@ -76,7 +76,7 @@ EndRound(void *arg)
 		next->shared->limit = next->shared->capacity;
 	}
 	GgEmptyArea(next, GgCountRanges(&process->writer, (int) (next - process->areas)));
-	INSTR_TIME_SET_CURRENT(build->scan_start);
+	build->scan_start_us = GgNowMicros();
 	if (next == full)
 		GgResetTables(full, false);
 	BeginRound(build, false);
@@ -119,7 +119,7 @@ FinishRelation(GgBuild *build)
 	share = shared->busy_s > 0 ? shared->wal_s / shared->busy_s : 0.0;
 	for (int i = 0; i < GG_WRITER_QUEUES; i++)
 		times->copy_s += build->works[i].device.copy_s;
-	times->total_s = GgSecondsSince(build->start);
+	times->total_s = GgSecondsSince(build->start_us);
 	times->wal_s = shared->write_s * share;
 	times->write_s = shared->write_s - times->wal_s;
 	build->meta->times = *times;
@@ -134,7 +134,7 @@ FinishRelation(GgBuild *build)
 	 * written.
 	 */
 	if (build->process.shared->concurrent)
-		GgDropBuffers(writer->index, MAIN_FORKNUM);
+		GgDropBuffers(writer->index);
 }
 
 /* ---- entry points ------------------------------------------------------ */
@@ -147,8 +147,8 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	GgBuild    *build = MemoryContextAllocZero(context, sizeof(GgBuild));
 	GgMemoryPlan *plan = &build->plan;
 
-	INSTR_TIME_SET_CURRENT(build->start);
-	build->scan_start = build->start;
+	build->start_us = GgNowMicros();
+	build->scan_start_us = build->start_us;
 	build->context = context;
 	plan->engine = build->opened = GgChooseEngine();
 	GgFindBuildDevices(plan->engine, &plan->devices);

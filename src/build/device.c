@@ -80,12 +80,11 @@ GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *m
 void
 GgDrainUpload(GgBuildDevice *device)
 {
-	instr_time	start;
+	uint64		start = GgNowMicros();
 	gg_status	status;
 
 	if (device->upload == NULL)
 		return;
-	INSTR_TIME_SET_CURRENT(start);
 	gg_row_upload_drain(device->upload);
 	while (!gg_row_upload_ended(device->upload))
 	{
@@ -170,12 +169,11 @@ bool
 GgCompleteUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta)
 {
 	gg_status	status;
-	instr_time	start;
+	uint64		start = GgNowMicros();
 	double		seconds;
 
 	if (device->upload == NULL && (!device->halved || device->unfit))
 		return false;
-	INSTR_TIME_SET_CURRENT(start);
 	if (device->upload == NULL || area->nodes > device->capacity)
 		status = CopyAll(device, area, meta);
 	else
@@ -234,11 +232,10 @@ GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
 		((uint64) segment->nodes + 1) * sizeof(uint32);
 	uint64		pages = 0;
 	GgReason	reason;
-	instr_time	start;
+	uint64		start = GgNowMicros();
 
 	if (meta->nsegments != 1 || gg_engine_setting == GG_ENGINE_CPU)
 		return;
-	INSTR_TIME_SET_CURRENT(start);
 	device->load = GgLoadBegin(index, meta, &reason);
 	if (device->load == NULL)
 	{
@@ -263,11 +260,10 @@ GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
 void
 GgEndHandOver(GgBuildDevice *device)
 {
-	instr_time	start;
+	uint64		start = GgNowMicros();
 
 	if (device->load == NULL)
 		return;
-	INSTR_TIME_SET_CURRENT(start);
 	(void) GgLoadEnd(device->load);
 	device->load = NULL;
 	device->hand_over_s += GgSecondsSince(start);

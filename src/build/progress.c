@@ -69,13 +69,3 @@ GgReportBlocks(int64 done)
 {
 	pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, done);
 }
-
-double
-GgSecondsSince(instr_time start)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
-	return INSTR_TIME_GET_DOUBLE(now);
-}

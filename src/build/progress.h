@@ -7,8 +7,6 @@
 
 #include "base/base.h"
 
-#include "portability/instr_time.h"
-
 /* Subphases.  The engine's gg_phase values follow GRAPH. */
 typedef enum GgBuildPhase
 {
@@ -30,7 +28,5 @@ extern void GgReportBlocks(int64 done);
 
 /* The access method's callback. */
 extern char *ggbuildphasename(int64 phase);
-
-extern double GgSecondsSince(instr_time start);
 
 #endif							/* GG_PROGRESS_H */

@@ -14,12 +14,12 @@
  * copy or wait to look, so waiting costs what one thread costs.
  */
 #include "build/row_upload.h"
+#include "base/host.h"
 #include "cpu/threads.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /*
  * Sleep after a look that found nothing.  A chunk takes longer to fill, and any long scan has many
@@ -55,7 +55,7 @@ struct gg_row_upload
 	pthread_mutex_t mutex;		/* likewise; may be taken while look is held */
 	gg_status	status;
 	int			copying;		/* threads that copy */
-	double		since;			/* when the first of them began */
+	uint64_t	since_us;		/* when the first of them began */
 	double		seconds;		/* before that */
 };
 
@@ -69,15 +69,6 @@ static const gg_status no_memory = {
 	.code = GG_ENOMEM, .where = "gg_row_upload_start",
 	.message = "no memory or thread for copying rows"
 };
-
-static double
-monotonic_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec + now.tv_nsec * 1e-9;
-}
 
 static bool
 can_take(const gg_row_upload *upload, uint32_t chunk)
@@ -142,7 +133,7 @@ begin_run(gg_row_upload *upload)
 {
 	pthread_mutex_lock(&upload->mutex);
 	if (upload->copying++ == 0)
-		upload->since = monotonic_seconds();
+		upload->since_us = GgNowMicros();
 	pthread_mutex_unlock(&upload->mutex);
 }
 
@@ -151,7 +142,7 @@ end_run(gg_row_upload *upload, gg_status status)
 {
 	pthread_mutex_lock(&upload->mutex);
 	if (--upload->copying == 0)
-		upload->seconds += monotonic_seconds() - upload->since;
+		upload->seconds += GgSecondsSince(upload->since_us);
 	if (upload->status.code == GG_OK)
 		upload->status = status;
 	pthread_mutex_unlock(&upload->mutex);
@@ -220,13 +211,13 @@ copy_main(void *arg)
 	gg_row_upload *upload = arg;
 	pthread_t	others[GG_UPLOAD_THREADS];
 	int			nothers = 0;
-	double		start = monotonic_seconds();
+	uint64_t	start_us = GgNowMicros();
 
 	if (upload->device != GG_DEVICE_IN_USE)
 		upload->status = upload->engine->use_device(upload->device);
 	if (upload->status.code == GG_OK)
 		upload->status = upload->engine->index_create(&upload->shape, upload->index);
-	upload->open_seconds = monotonic_seconds() - start;
+	upload->open_seconds = GgSecondsSince(start_us);
 	if (upload->status.code == GG_OK)
 	{
 		/* fewer threads will do where no more can be started */

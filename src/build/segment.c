@@ -481,10 +481,9 @@ static void
 WaitForWork(GgBuild *build, GgSegmentWork *work, GgWorkState state, bool ready)
 {
 	GgParticipant *process = &build->process;
-	instr_time	start;
+	uint64		start = GgNowMicros();
 	int			phase = -1;
 
-	INSTR_TIME_SET_CURRENT(start);
 	build->engine_phase = -1;
 	for (;;)
 	{
@@ -622,7 +621,7 @@ BeginSegment(GgBuild *build, GgSegmentWork *work, bool more)
 	if (!more)
 		GgResetTables(area, true);
 	AddRowArrays(build, work);
-	build->times.scan_s += GgSecondsSince(build->scan_start);
+	build->times.scan_s += GgSecondsSince(build->scan_start_us);
 	MemoryContextSwitchTo(old);
 }
 
@@ -646,7 +645,7 @@ GgCloseWork(GgBuild *build, GgSegmentWork *work, bool more)
 	GgArea	   *area = work->area;
 
 	GgCloseGaps(area);
-	build->heap_s += GgSecondsSince(build->scan_start);
+	build->heap_s += GgSecondsSince(build->scan_start_us);
 	if (work->device.upload != NULL)
 		GgEnterPhase(GG_BUILD_UPLOAD, area->nodes, 0);
 	GgDrainUpload(&work->device);

@@ -56,8 +56,8 @@ typedef struct GgBuild
 	GgScratch	scratch;		/* the engine's while it makes a graph */
 	GgBuildTimes times;
 	double		heap_s;			/* the part of times.scan_s in which processes filled chunks */
-	instr_time	start;			/* of all */
-	instr_time	scan_start;		/* of this round */
+	uint64		start_us;		/* of all */
+	uint64		scan_start_us;	/* of this round */
 	bool		caught;			/* an error beneath the engine, not thrown yet */
 	int			engine_phase;	/* the gg_phase that is shown, or -1 */
 	bool		failed[GG_MAX_DEVICES]; /* by place in the plan's list */

@@ -207,14 +207,8 @@ stored_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 		uint32_t	count = 0;
 
 		for (uint32_t i = 0; i < length && count < e->k; i++)
-		{
-			bool		known = stored[i] == row || stored[i] == GG_NO_NODE;
-
-			for (uint32_t j = 0; j < count && !known; j++)
-				known = ids[j] == stored[i];
-			if (!known)
+			if (stored[i] != row && stored[i] != GG_NO_NODE && !gg_has_id(ids, count, stored[i]))
 				ids[count++] = stored[i];
-		}
 		while (count < e->k)
 			ids[count++] = GG_NO_NODE;
 	}

@@ -137,11 +137,8 @@ draw(const grnnd_state *state, uint32_t node, uint32_t *ids)
 		/* counting on from the node where few are free to take */
 		uint32_t	id = wanted <= state->n / 2 ?
 			gg_random_below(state->seed, counter++, state->n) : (node + 1 + count) % state->n;
-		bool		known = id == node;
 
-		for (uint32_t i = 0; i < count && !known; i++)
-			known = ids[i] == id;
-		if (!known)
+		if (id != node && !gg_has_id(ids, count, id))
 			ids[count++] = id;
 	}
 	return count;

@@ -188,8 +188,10 @@ weigh_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 static gg_status
 make_groups(groups_state *state)
 {
-	gg_group_pivots pivots = {state->pivots, state->npivots, state->rows.dim, state->distance,
-							  state->weight};
+	gg_group_pivots pivots = {
+		.rows = state->pivots, .n = state->npivots, .dim = state->rows.dim,
+		.distance = state->distance, .weights = state->weight
+	};
 	gg_status	status;
 
 	for (uint32_t p = 0; p < state->npivots; p++)

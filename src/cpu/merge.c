@@ -134,12 +134,9 @@ stored_half(const merge_state *merge, uint32_t row, bool own, uint32_t *out)
 
 	for (uint32_t i = 0; i < length; i++)
 	{
-		bool		of_own,
-					known = stored[i] == row || stored[i] == GG_NO_NODE;
+		bool		of_own;
 
-		for (uint32_t j = 0; j < i && !known; j++)
-			known = stored[j] == stored[i];
-		if (known)
+		if (stored[i] == row || stored[i] == GG_NO_NODE || gg_has_id(stored, i, stored[i]))
 			continue;
 		of_own = part != 0 && merge->input->parts[stored[i]] == part;
 		if (of_own == own)
@@ -252,11 +249,8 @@ draw_others(const merge_state *merge, uint32_t row, uint32_t *ids, uint32_t coun
 		uint32_t	i = all ? t : gg_random_below(merge->knn.params->seed,
 												  ((uint64_t) row << 20) + t, others);
 		uint32_t	id = other_row(merge, part, i);
-		bool		known = id == row;
 
-		for (uint32_t j = 0; j < count && !known; j++)
-			known = ids[j] == id;
-		if (!known)
+		if (id != row && !gg_has_id(ids, count, id))
 			ids[count++] = id;
 	}
 	return count;
@@ -526,11 +520,8 @@ merge_saved(merge_state *merge, uint32_t row, int thread)
 		uint32_t	id = stored[i];
 		uint32_t	at;
 		float		d;
-		bool		known = id == row || id == GG_NO_NODE;
 
-		for (uint32_t j = 0; j < count && !known; j++)
-			known = ids[j] == id;
-		if (known)
+		if (id == row || id == GG_NO_NODE || gg_has_id(ids, count, id))
 			continue;
 		d = distance_to(state, thread, id);
 		if (count == state->k &&

@@ -8,6 +8,16 @@
 #include "cpu.h"
 #include "threads.h"
 
+/* Is the id among these? */
+static inline bool
+gg_has_id(const uint32_t *ids, uint32_t count, uint32_t id)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (ids[i] == id)
+			return true;
+	return false;
+}
+
 /*
  * gg_engine.knn_graph; stats is added to.  order, unless NULL, receives the rows in an order in
  * which neighbours stand near each other (free()), or NULL where there is none.

@@ -79,7 +79,6 @@ typedef struct GgLearning
 	gg_control	control;
 	const gg_engine *engine;	/* that measures rows */
 	GgEngineCall call;
-	GgLearnReport report;
 	uint64		nodes;			/* of all segments */
 	uint64		measured;		/* of these; the engine has so many more: */
 	uint32		measuring;
@@ -103,8 +102,9 @@ ReportMeasured(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 {
 	GgLearning *learning = ctx;
 
-	learning->report(GG_MERGE_LEARN, learning->measured + learning->measuring * done / total,
-					 learning->nodes);
+	learning->target->report(GG_MERGE_LEARN,
+							 learning->measured + learning->measuring * done / total,
+							 learning->nodes);
 }
 
 /* ---- exact answers ----------------------------------------------------------------------- */
@@ -293,7 +293,7 @@ WriteAdjacency(GgLearning *learning, const GgMergeInput *input, const uint32 *ad
 		GgWritePages(target->index, learning->meta->instance, array, array->written, count);
 		array->written += count;
 		GgEndSlice(target);
-		learning->report(GG_MERGE_WRITE, array->written, array->npages);
+		target->report(GG_MERGE_WRITE, array->written, array->npages);
 	}
 }
 
@@ -383,7 +383,7 @@ FreeTaken(GgMergeTarget *target)
 
 uint64
 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSample *sample,
-			 int threads, GgLearnReport report)
+			 int threads)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph learning",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -395,7 +395,6 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	learning->call = (GgEngineCall) {.context = context, .target = target};
 	learning->meta = meta;
 	learning->sample = sample;
-	learning->report = report;
 	learning->control.cancelled = IsCancelled;
 	learning->control.progress = ReportMeasured;
 	learning->control.ctx = learning;

@@ -87,12 +87,11 @@ GgMergeThreads(const GgMergeTarget *target)
 
 /* Merge what was chosen, and say so. */
 static void
-MergeChosen(GgMergeTarget *target, const GgMergeLook *look, const GgMergeChoice *choice,
-			GgMergeReport report, void *arg)
+MergeChosen(GgMergeTarget *target, const GgMergeLook *look, const GgMergeChoice *choice)
 {
 	GgMergeResult result;
 
-	GgMergeSegments(target, look->meta, choice, GgMergeThreads(target), report, arg, &result);
+	GgMergeSegments(target, look->meta, choice, GgMergeThreads(target), &result);
 	ereport(result.seconds >= LOG_SECONDS && target->sliced ? LOG : DEBUG1,
 			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
 					UINT64_FORMAT " kB written, %.1f s, graph by %s",
@@ -133,14 +132,14 @@ SealMeanwhile(GgMergeTarget *target)
 	/* a device that would build may do so for the merge under way */
 	by_cpu = look.served && !GgGraphDeviceIsUp();
 	if (GgChooseMeanwhile(&look, by_cpu, target->outer, &choice))
-		MergeChosen(target, &look, &choice, NULL, NULL);
+		MergeChosen(target, &look, &choice);
 	pfree(look.meta);
 	target->within = false;
 }
 
 /* Look, and merge what is found.  False: nothing was to be merged. */
 static bool
-MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
+MergeOnce(GgMergeTarget *target, GgMergeUrge urge)
 {
 	GgMergeLook look = {.meta = palloc(sizeof(GgMetaPageData))};
 	GgMergeChoice choice;
@@ -158,7 +157,7 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 		target->meanwhile = SealMeanwhile;
 		target->outer = &choice;
 	}
-	MergeChosen(target, &look, &choice, report, arg);
+	MergeChosen(target, &look, &choice);
 	target->meanwhile = NULL;
 	target->outer = NULL;
 	pfree(look.meta);
@@ -185,7 +184,7 @@ GgRebuildLearned(GgMergeTarget *target)
 		/* VACUUM may have given it back */
 		if (GgFindSegment(look.meta, choice.segments[0]) == NULL)
 			continue;
-		MergeChosen(target, &look, &choice, NULL, NULL);
+		MergeChosen(target, &look, &choice);
 		rebuilt++;
 	}
 	pfree(look.meta);
@@ -219,11 +218,11 @@ GgUnlockMerges(const GgMergeTarget *target)
 }
 
 bool
-GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
+GgMaintain(GgMergeTarget *target, GgMergeUrge urge)
 {
 	if (!GgLockMerges(target, false))
 		return false;
-	while (MergeOnce(target, urge, report, arg))
+	while (MergeOnce(target, urge))
 		GgCheckInterrupts();
 	GgUnlockMerges(target);
 	return true;
@@ -255,7 +254,7 @@ GgMaintainAfterVacuum(Relation index)
 	if ((due || GgShrinkIsDue(index)) && !GgRequestMerge(index, true))
 	{
 		if (due)
-			(void) GgMaintain(&target, GG_MERGE_DUE, NULL, NULL);
+			(void) GgMaintain(&target, GG_MERGE_DUE);
 		/* parallel mode allows neither the locks nor a transaction id */
 		while (!IsInParallelMode() && GgShrink(&target) == GG_SHRINK_GOES_ON)
 			;
@@ -278,7 +277,7 @@ gpugraph_merge(PG_FUNCTION_ARGS)
 	target.heap_oid = RelationGetRelid(inspected.heap);
 	target.heap = inspected.heap;
 	target.index = inspected.index;
-	merged = GgMaintain(&target, GG_MERGE_ALL, NULL, NULL);
+	merged = GgMaintain(&target, GG_MERGE_ALL);
 	GgCloseInspected(&inspected);
 	PG_RETURN_BOOL(merged);
 }

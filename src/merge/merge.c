@@ -36,7 +36,7 @@ PlanMerge(GgMerge *merge, const GgMergeChoice *choice)
 
 void
 GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeChoice *choice,
-				int threads, GgMergeReport report, void *arg, GgMergeResult *result)
+				int threads, GgMergeResult *result)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph merge",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -44,15 +44,13 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	GgMerge	   *merge = palloc0(sizeof(GgMerge));
 	const double within_s = target->within_s;
 
-	INSTR_TIME_SET_CURRENT(merge->phase_began);
+	merge->phase_began_us = GgNowMicros();
 	merge->phase_within_s = within_s;
 	merge->context = context;
 	merge->target = target;
 	merge->call = (GgEngineCall) {.context = context, .target = target};
 	merge->meta = meta;
 	merge->epoch = meta->vacuum_epoch;
-	merge->report = report;
-	merge->arg = arg;
 	merge->threads = threads;
 	PlanMerge(merge, choice);
 	GgReadAllTids(merge);

@@ -13,9 +13,19 @@
 #include "base/temp_file.h"
 
 #include "access/xlogdefs.h"
-#include "portability/instr_time.h"
 
 /* ---- the index between slices ------------------------------------------------------------ */
+
+/* What a merge tells while it runs. */
+typedef enum GgMergePhase
+{
+	GG_MERGE_READ,
+	GG_MERGE_GRAPH,
+	GG_MERGE_LEARN,
+	GG_MERGE_WRITE,
+	GG_MERGE_DEVICE,			/* the merged segment is brought there, then the flip */
+	GG_MERGE_SHRINK				/* of no merge: a worker tries to make the file shorter */
+} GgMergePhase;
 
 /*
  * A merge works in slices.  Where it runs in a background worker, each slice is a transaction with
@@ -31,6 +41,12 @@ typedef struct GgMergeTarget
 	uint64		instance;		/* likewise; 0 before */
 	Relation	heap;			/* within a slice */
 	Relation	index;
+
+	/*
+	 * Called with the rows that are done so far, total 0; of GgLearnEdges() with nodes or pages,
+	 * and with how many there are.  NULL: nobody looks, and edges are not learned.
+	 */
+	void		(*report) (GgMergePhase phase, uint64 done, uint64 total);
 
 	/*
 	 * Called between slices, and while an engine runs, outside of transactions: a merge may take
@@ -292,20 +308,7 @@ extern bool GgHasRoomForInner(const GgMetaPageData *meta);
 
 /* ---- merge.c ----------------------------------------------------------------------------- */
 
-/* What a merge tells while it runs. */
-typedef enum GgMergePhase
-{
-	GG_MERGE_READ,
-	GG_MERGE_GRAPH,
-	GG_MERGE_LEARN,
-	GG_MERGE_WRITE,
-	GG_MERGE_DEVICE,			/* the merged segment is brought there, then the flip */
-	GG_MERGE_SHRINK				/* of no merge: a worker tries to make the file shorter */
-} GgMergePhase;
-
 #define GG_MERGE_PHASES		(GG_MERGE_DEVICE + 1)
-
-typedef void (*GgMergeReport) (void *arg, GgMergePhase phase, uint64 rows);
 
 typedef struct GgMergeResult
 {
@@ -324,8 +327,7 @@ typedef struct GgMergeResult
  * ereport(ERROR) leaves the index as it was, but for TAKEN extents.
  */
 extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
-							const GgMergeChoice *choice, int threads, GgMergeReport report,
-							void *arg, GgMergeResult *result);
+							const GgMergeChoice *choice, int threads, GgMergeResult *result);
 
 /* ---- shrink.c ---------------------------------------------------------------------------- */
 
@@ -351,7 +353,7 @@ extern GgShrinkResult GgShrinkStep(GgMergeTarget *target);
  * Merge until nothing is left to do.  False: another process merges this index just now.  The
  * target has heap_oid and index_oid and, unless it is sliced, both open.
  */
-extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg);
+extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge);
 
 /*
  * Build the graphs anew that have learned edges, with those of the sample, if there is one.
@@ -385,16 +387,13 @@ typedef struct GgLearnSample
 	uint32		edges;			/* of a node, at most */
 } GgLearnSample;
 
-/* GG_MERGE_LEARN: of all nodes so many are measured.  GG_MERGE_WRITE: of so many pages. */
-typedef void (*GgLearnReport) (GgMergePhase phase, uint64 done, uint64 total);
-
 /*
  * Learn edges from sample queries (rules/learn.h), in each segment of meta.  The caller holds the
  * merge lock.  Returns how many edges are new; where none is, nothing is written.  ereport(ERROR)
  * leaves the index as it was, but for TAKEN extents.
  */
 extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
-						   const GgLearnSample *sample, int threads, GgLearnReport report);
+						   const GgLearnSample *sample, int threads);
 
 /* A graph that is to be written, and whose nodes have rows. */
 typedef struct GgNewGraph
@@ -448,7 +447,7 @@ extern void GgDropQueries(Oid index);
 
 /* For the worker: are there enough new queries?  Add them to the sample, and learn from it. */
 extern bool GgQueriesAreDue(Oid index);
-extern void GgLearnQueries(GgMergeTarget *target, GgLearnReport report);
+extern void GgLearnQueries(GgMergeTarget *target);
 
 /* ---- jobs.c ------------------------------------------------------------------------------ */
 

@@ -23,11 +23,9 @@ typedef struct GgMerge
 	GgMergePlan *plan;
 	bool		pinned;			/* as in GgMergeChoice */
 	bool		anew;			/* likewise */
-	GgMergeReport report;
-	void	   *arg;
 	GgMergePhase phase;
 	double		phases[GG_MERGE_PHASES];	/* seconds of those that are over */
-	instr_time	phase_began;
+	uint64		phase_began_us;
 	double		phase_within_s; /* target->within_s at that time */
 	int			threads;
 	gg_build_params params;
@@ -72,12 +70,9 @@ static inline void
 GgEndPhase(GgMerge *merge, GgMergePhase next)
 {
 	const double within = merge->target->within_s - merge->phase_within_s;
-	instr_time	now;
 
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, merge->phase_began);
-	merge->phases[merge->phase] += INSTR_TIME_GET_DOUBLE(now) - within;
-	INSTR_TIME_SET_CURRENT(merge->phase_began);
+	merge->phases[merge->phase] += GgSecondsSince(merge->phase_began_us) - within;
+	merge->phase_began_us = GgNowMicros();
 	merge->phase_within_s = merge->target->within_s;
 	merge->phase = next;
 }
@@ -87,8 +82,8 @@ GgTellPhase(GgMerge *merge, GgMergePhase phase, uint64 rows)
 {
 	if (phase != merge->phase)
 		GgEndPhase(merge, phase);
-	if (merge->report != NULL)
-		merge->report(merge->arg, phase, rows);
+	if (merge->target->report != NULL && !merge->target->within)
+		merge->target->report(phase, rows, 0);
 }
 
 static inline bool

@@ -339,7 +339,7 @@ StoreQueries(GgMergeTarget *target, GgMetaPageData *meta)
 }
 
 void
-GgLearnQueries(GgMergeTarget *target, GgLearnReport report)
+GgLearnQueries(GgMergeTarget *target)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph queries",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -353,7 +353,7 @@ GgLearnQueries(GgMergeTarget *target, GgLearnReport report)
 		if (sample != NULL)
 		{
 			Rest(target->index_oid);
-			(void) GgLearnEdges(target, meta, sample, GgMergeThreads(target), report);
+			(void) GgLearnEdges(target, meta, sample, GgMergeThreads(target));
 			ereport(DEBUG1,
 					(errmsg_internal("gpugraph index %u learned from %u queries",
 									 target->index_oid, sample->count)));

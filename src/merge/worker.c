@@ -55,9 +55,9 @@ WorkerExit(int code, Datum arg)
 }
 
 static void
-ReportMerge(void *arg, GgMergePhase phase, uint64 rows)
+Report(GgMergePhase phase, uint64 done, uint64 total)
 {
-	GgReportJob(my_index, phase, rows);
+	GgReportJob(my_index, phase, done);
 }
 
 /* The end of the delta: it moves with each new page. */
@@ -107,14 +107,8 @@ FindTarget(GgMergeTarget *target)
 static void
 Maintain(GgMergeTarget *target, GgMergeUrge urge)
 {
-	(void) GgMaintain(target, urge, ReportMerge, NULL);
+	(void) GgMaintain(target, urge);
 	GgEndReport(my_index);
-}
-
-static void
-ReportLearning(GgMergePhase phase, uint64 done, uint64 total)
-{
-	GgReportJob(my_index, phase, done);
 }
 
 /* From queries that the index was asked, if there are enough new ones. */
@@ -123,7 +117,7 @@ Learn(GgMergeTarget *target)
 {
 	if (!GgQueriesAreDue(my_index))
 		return;
-	GgLearnQueries(target, ReportLearning);
+	GgLearnQueries(target);
 	GgEndReport(my_index);
 }
 
@@ -181,7 +175,7 @@ Wait(void)
 static bool
 ServeIndex(void)
 {
-	GgMergeTarget target = {.sliced = true, .index_oid = my_index};
+	GgMergeTarget target = {.sliced = true, .index_oid = my_index, .report = Report};
 	TimestampTz began = GetCurrentTimestamp();
 
 	if (!FindTarget(&target))

@@ -4,6 +4,7 @@
  */
 #include "storage/check.h"
 #include "storage/codes.h"
+#include "storage/extents.h"
 #include "storage/row_hash.h"
 
 #include <math.h>
@@ -167,15 +168,6 @@ ReaderEnd(Reader *reader)
 
 /* ---- the directory ----------------------------------------------------- */
 
-static int
-CompareExtents(const void *a, const void *b)
-{
-	const GgExtent *left = a;
-	const GgExtent *right = b;
-
-	return left->start < right->start ? -1 : left->start > right->start;
-}
-
 /* Does the extent's owner exist? */
 static bool
 HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
@@ -241,7 +233,7 @@ CheckDirectory(GgCheck *check)
 
 	extents = palloc(sizeof(GgExtent) * Max(meta->nextents, 1));
 	memcpy(extents, meta->extents, sizeof(GgExtent) * meta->nextents);
-	qsort(extents, meta->nextents, sizeof(GgExtent), CompareExtents);
+	qsort(extents, meta->nextents, sizeof(GgExtent), GgCompareStarts);
 	for (int i = 0; i < meta->nextents; i++)
 	{
 		const GgExtent *extent = &extents[i];

@@ -99,8 +99,8 @@ GgForgetTail(GgMetaPageData *meta)
 	}
 }
 
-static int
-CompareStarts(const void *a, const void *b)
+int
+GgCompareStarts(const void *a, const void *b)
 {
 	const GgExtent *left = a;
 	const GgExtent *right = b;
@@ -123,7 +123,7 @@ SortFree(GgMetaPageData *meta)
 		else
 			meta->extents[kept++] = meta->extents[i];
 	}
-	qsort(free, nfree, sizeof(GgExtent), CompareStarts);
+	qsort(free, nfree, sizeof(GgExtent), GgCompareStarts);
 	memcpy(&meta->extents[kept], free, nfree * sizeof(GgExtent));
 	pfree(free);
 	return kept;
@@ -572,7 +572,7 @@ GgLengthen(Relation index, BlockNumber end)
 		LockRelationForExtension(index, ExclusiveLock);
 	now = RelationGetNumberOfBlocks(index);
 	if (now < end)
-		GgAppendZeros(index, MAIN_FORKNUM, now + Min(end - now, GG_WRITE_PAGES));
+		GgAppendZeros(index, now + Min(end - now, GG_WRITE_PAGES));
 	if (!RELATION_IS_LOCAL(index))
 		UnlockRelationForExtension(index, ExclusiveLock);
 }

@@ -14,6 +14,9 @@ extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks,
 /* The first block behind every extent.  It and all that follow belong to nobody. */
 extern BlockNumber GgHighWater(const GgMetaPageData *meta);
 
+/* For qsort() of GgExtents: by their first blocks. */
+extern int	GgCompareStarts(const void *a, const void *b);
+
 /* ereport(ERROR) where an index would have too many blocks.  Nothing has been changed. */
 extern void GgCheckLength(Relation index, uint64 nblocks);
 

@@ -41,16 +41,6 @@
  */
 #define GROWTH_RANGES		8
 
-static double
-SecondsSince(instr_time start)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
-	return INSTR_TIME_GET_DOUBLE(now);
-}
-
 /* ---- pages ------------------------------------------------------------------------ */
 
 /*
@@ -74,15 +64,14 @@ PutPages(GgSegmentWriter *writer, BlockNumber start, int npages, double *wal_s)
 	}
 	if (writer->shared->use_wal)
 	{
-		instr_time	began;
+		uint64		began = GgNowMicros();
 
-		INSTR_TIME_SET_CURRENT(began);
 		log_newpages(&GgLocator(writer->index), MAIN_FORKNUM, npages, blocks, pages, true);
-		*wal_s += SecondsSince(began);
+		*wal_s += GgSecondsSince(began);
 	}
 	for (int i = 0; i < npages; i++)
 		PageSetChecksumInplace(pages[i], blocks[i]);
-	GgWriteRun(writer->index, MAIN_FORKNUM, start, pages, npages, &writer->file);
+	GgWriteRun(writer->index, start, pages, npages, &writer->file);
 }
 
 static void
@@ -189,7 +178,7 @@ PlaceArray(GgSegmentWriter *writer, GgWriterArray *array, uint64 bytes)
 	if (npages > 0)
 		GgAddExtent(writer->meta, array->start, array->npages, array->segment, array->kind);
 	writer->nblocks += array->npages;
-	GgExtendTo(writer->index, MAIN_FORKNUM, writer->nblocks);
+	GgExtendTo(writer->index, writer->nblocks);
 }
 
 static uint32
@@ -245,7 +234,7 @@ GgGrowArray(GgSegmentWriter *writer, int number, uint64 bytes)
 	if (ranges < ready + GROWTH_RANGES)
 		return;
 	GgCheckLength(writer->index, writer->nblocks + (uint64) ranges * GG_RANGE_PAGES);
-	GgExtendTo(writer->index, MAIN_FORKNUM, writer->nblocks + ranges * GG_RANGE_PAGES);
+	GgExtendTo(writer->index, writer->nblocks + ranges * GG_RANGE_PAGES);
 	SetReady(writer, number, ranges);
 }
 
@@ -298,15 +287,14 @@ GgWriteArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, const void *d
 	GgWriterShared *shared = writer->shared;
 	GgWriterArray array = {.kind = kind, .segment = segment};
 	const void *by_kind[GG_LAST_KIND + 1] = {NULL};
-	instr_time	start;
+	uint64		start = GgNowMicros();
 	double		wal_s = 0.0,
 				busy_s;
 
-	INSTR_TIME_SET_CURRENT(start);
 	PlaceArray(writer, &array, bytes);
 	by_kind[kind] = data;
 	WritePages(writer, &array, by_kind, 0, array.npages, &wal_s);
-	busy_s = SecondsSince(start);
+	busy_s = GgSecondsSince(start);
 	SpinLockAcquire(&shared->mutex);
 	shared->write_s += busy_s;
 	shared->busy_s += busy_s;
@@ -373,14 +361,14 @@ GgClaimRange(GgSegmentWriter *writer, int most_writers, GgPageRange *range)
 	GgWriterShared *shared = writer->shared;
 	int			queue;
 
-	INSTR_TIME_SET_CURRENT(range->began);
+	range->began_us = GgNowMicros();
 	SpinLockAcquire(&shared->mutex);
 	queue = shared->writers < most_writers ? OldestReady(shared) : -1;
 	if (queue >= 0)
 	{
 		LookUpRange(shared, queue, shared->queues[queue].next++, range);
 		if (shared->writers++ == 0)
-			shared->since = range->began;
+			shared->since_us = range->began_us;
 	}
 	SpinLockRelease(&shared->mutex);
 	return queue >= 0;
@@ -398,7 +386,7 @@ GgEndRange(GgSegmentWriter *writer, const GgPageRange *range)
 {
 	GgWriterShared *shared = writer->shared;
 	GgWriterQueue *queue = &shared->queues[range->queue];
-	double		busy_s = SecondsSince(range->began);
+	double		busy_s = GgSecondsSince(range->began_us);
 	bool		all;
 
 	SpinLockAcquire(&shared->mutex);
@@ -406,7 +394,7 @@ GgEndRange(GgSegmentWriter *writer, const GgPageRange *range)
 	shared->busy_s += busy_s;
 	shared->wal_s += range->wal_s;
 	if (--shared->writers == 0)
-		shared->write_s += SecondsSince(shared->since);
+		shared->write_s += GgSecondsSince(shared->since_us);
 	SpinLockRelease(&shared->mutex);
 	if (all)
 		GgWakeWriters(writer);
@@ -486,7 +474,7 @@ GgSyncWriter(GgSegmentWriter *writer, void (*report) (BlockNumber done, BlockNum
 
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	if (writer->start_redo == GetRedoRecPtr())
-		asked = GgRegisterSync(writer->index, MAIN_FORKNUM, writer->nblocks);
+		asked = GgRegisterSync(writer->index, writer->nblocks);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_START;
 	if (asked)
 		return;
@@ -515,6 +503,6 @@ GgWriteMetaPage(GgSegmentWriter *writer)
 
 	HavePageBuffer(writer);
 	GgFormMetaPage((Page) writer->pages, writer->meta);
-	GgExtendTo(writer->index, MAIN_FORKNUM, writer->nblocks);
+	GgExtendTo(writer->index, writer->nblocks);
 	PutPages(writer, GG_META_BLKNO, 1, &wal_s);
 }

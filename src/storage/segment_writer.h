@@ -21,7 +21,6 @@
 #include "storage/directory.h"
 
 #include "access/xlogdefs.h"
-#include "portability/instr_time.h"
 #include "storage/condition_variable.h"
 #include "storage/spin.h"
 
@@ -64,7 +63,7 @@ typedef struct GgWriterShared
 	slock_t		mutex;			/* protects what follows */
 	GgWriterQueue queues[GG_WRITER_QUEUES];
 	int			writers;		/* processes that write now */
-	instr_time	since;			/* when the first of them began */
+	uint64		since_us;		/* when the first of them began */
 	double		write_s;		/* time before that with at least one writer */
 	double		busy_s;			/* time of all processes, summed, WAL included */
 	double		wal_s;			/* the part of busy_s that went into WAL */
@@ -99,7 +98,7 @@ typedef struct GgPageRange
 	uint32		count;
 	uint64		offset;			/* byte within the array */
 	Size		bytes;
-	instr_time	began;
+	uint64		began_us;
 	double		wal_s;
 } GgPageRange;
 

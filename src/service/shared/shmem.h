@@ -10,7 +10,6 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
-#include "base/host.h"
 #include "service/shared/counters.h"
 #include "service/shared/graph_job.h"
 #include "service/shared/load.h"

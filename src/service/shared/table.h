@@ -28,6 +28,16 @@ GgGoesBefore(GgResident *resident, GgResident *other)
 	return pg_atomic_read_u64(&resident->used) < pg_atomic_read_u64(&other->used);
 }
 
+/* Has a resident the graphs that a load is for, in the same lists, and no others? */
+static inline bool
+GgHasGraphsOf(const GgResident *resident, const GgLoadJob *job)
+{
+	for (uint32 i = 0; i < job->nsegments && i < resident->nsegments; i++)
+		if (resident->graphs[i] != job->lists[i].graph)
+			return false;
+	return resident->nsegments == job->nsegments;
+}
+
 /*
  * A stamp that tells this process's database from any other that ever had its number.  0: not
  * known.

@@ -354,19 +354,6 @@ GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 	return GG_ROOM_SOON;
 }
 
-/* Has a resident the segments that a load is for? */
-static bool
-HasSegments(const GgResident *resident, const GgLoadJob *job)
-{
-	if (resident->state != GG_RESIDENT_READY || resident->use != job->use ||
-		resident->nsegments != job->nsegments)
-		return false;
-	for (uint32 i = 0; i < job->nsegments; i++)
-		if (resident->graphs[i] != job->lists[i].graph)
-			return false;
-	return true;
-}
-
 GgRoom
 GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes)
 {
@@ -383,7 +370,9 @@ GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes)
 	char		name[160],
 				size[32];
 
-	if (!job->refresh || job->ahead || available >= bytes || !HasSegments(resident, job))
+	if (!job->refresh || job->ahead || available >= bytes ||
+		resident->state != GG_RESIDENT_READY || resident->use != job->use ||
+		!GgHasGraphsOf(resident, job))
 		return GG_ROOM_NONE;
 	drop = SegmentsToDrop(version, resident->nsegments, wanted - available);
 	if (drop == 0)

@@ -225,12 +225,8 @@ IsNewCause(const char *before, const char *now)
 static bool
 IsOfLittleUse(const GgResident *resident, const GgLoadJob *job)
 {
-	if (resident->nsegments != job->nsegments)
-		return true;
-	for (uint32 i = 0; i < job->nsegments; i++)
-		if (resident->graphs[i] != job->lists[i].graph)
-			return true;
-	return (job->nsegments == 0 && resident->key.generation != job->key.generation) ||
+	return !GgHasGraphsOf(resident, job) ||
+		(job->nsegments == 0 && resident->key.generation != job->key.generation) ||
 		job->delta_pages / 2 > resident->delta_pages;
 }
 
