@@ -2,12 +2,13 @@
  * measure_learn.c
  *		Recall and distances of searches before and after edges were learned (src/rules/learn.h).
  *
- *	measure_learn N DIM METRIC THREADS [EDGES [ITOPK [SAMPLE ...]]]
+ *	measure_learn N|DIR DIM METRIC THREADS [EDGES [ITOPK [SAMPLE ...]]]
  *
  * Rows and queries are those of foreign.h: queries with the gaps 0.3 and 0.5, and those of clusters
  * without rows.  Samples are drawn from three quarters of the clusters that the queries have.
  * Other queries are of the same clusters (held out), of the last quarter (unseen), or like the rows
- * (own).  METRIC is ip or cosine.  Not a test: it asserts nothing.  To build it, from the top:
+ * (own).  DIR is a set of test/bench/pairs, whose rows and questions are taken instead.  METRIC is
+ * ip or cosine.  Not a test: it asserts nothing.  To build it, from the top:
  *
  *	make -C test/engine all NAMES=measure_learn
  */
@@ -32,6 +33,7 @@ static uint32_t itopk = 64;
 /* Queries with the distance of the K-th of their exact answers. */
 typedef struct question
 {
+	uint32_t	count;
 	float	   *queries;
 	float	   *limits;
 } question;
@@ -48,14 +50,14 @@ exact(const float *queries, uint32_t nq, uint32_t k, uint32_t *nodes, float *dis
 }
 
 static question
-ask(const foreign *made, foreign_kind kind, uint64_t seed)
+ask(float *queries, uint32_t count)
 {
-	question	asked = {foreign_draw(made, kind, QUERIES, seed), malloc(sizeof(float) * QUERIES)};
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * QUERIES * K);
-	float	   *distances = malloc(sizeof(float) * QUERIES * K);
+	question	asked = {count, queries, malloc(sizeof(float) * count)};
+	uint32_t   *nodes = malloc(sizeof(uint32_t) * count * K);
+	float	   *distances = malloc(sizeof(float) * count * K);
 
-	exact(asked.queries, QUERIES, K, nodes, distances);
-	for (uint32_t q = 0; q < QUERIES; q++)
+	exact(queries, count, K, nodes, distances);
+	for (uint32_t q = 0; q < count; q++)
 		asked.limits[q] = distances[q * K + K - 1];
 	free(nodes);
 	free(distances);
@@ -67,8 +69,8 @@ static void
 answer(const gg_graph *graph, const question *asked)
 {
 	gg_search_params params = {.k = K,.itopk_size = itopk};
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * QUERIES * K);
-	float	   *distances = malloc(sizeof(float) * QUERIES * K);
+	uint32_t   *nodes = malloc(sizeof(uint32_t) * asked->count * K);
+	float	   *distances = malloc(sizeof(float) * asked->count * K);
 	float	   *prepared = malloc(sizeof(float) * data.dim);
 	uint64_t	hits = 0,
 				measured = 0;
@@ -76,10 +78,10 @@ answer(const gg_graph *graph, const question *asked)
 	gg_walk    *walk;
 
 	need_ok(gg_cpu_engine.index_open(&data, graph, &control, &index));
-	need_ok(harness_search(&gg_cpu_engine, index, &params, asked->queries, QUERIES, &control,
-						   nodes, distances));
+	need_ok(harness_search(&gg_cpu_engine, index, &params, asked->queries, asked->count,
+						   &control, nodes, distances));
 	need_ok(gg_walk_create(&walk));
-	for (uint32_t q = 0; q < QUERIES; q++)
+	for (uint32_t q = 0; q < asked->count; q++)
 	{
 		gg_memory_source memory = {index, prepared, NULL};
 		gg_source	source = gg_cpu_source(&memory);
@@ -90,7 +92,8 @@ answer(const gg_graph *graph, const question *asked)
 		need_ok(gg_walk_search(walk, &source, &params, INFINITY));
 		measured += gg_walk_distances(walk);
 	}
-	printf("  %.4f %6.0f", (double) hits / QUERIES / K, (double) measured / QUERIES);
+	printf("  %.4f %6.0f", (double) hits / asked->count / K,
+		   (double) measured / asked->count);
 	gg_walk_free(walk);
 	gg_cpu_engine.index_close(index);
 	free(nodes);
@@ -108,25 +111,16 @@ line(const char *name, const gg_graph *graph, const question *asked)
 
 /* One distribution of queries: a line for the graph as built, and one for each sample. */
 static void
-measure(const foreign *made, foreign_kind kind, const gg_graph *graph, uint32_t edges,
+measure(const gg_graph *graph, question asked[3], float *sample, uint32_t edges,
 		const uint32_t *samples, int nsamples)
 {
-	const uint32_t part = (kind.end - kind.first) * 3 / 4;
-	const foreign_kind seen = {kind.first, kind.first + part, kind.gap};
-	const foreign_kind unseen = {kind.first + part, kind.end, kind.gap};
-	question	asked[3] = {
-		ask(made, seen, 11), ask(made, unseen, 12), ask(made, foreign_rows, 13)
-	};
 	gg_graph	learned = *graph;
 
-	printf("gap %.1f, clusters %s rows\n", kind.gap,
-		   kind.first == foreign_rows.first ? "of the" : "without");
 	line("as built", graph, asked);
 	printf("\n");
 	learned.adjacency = malloc(sizeof(uint32_t) * graph->n * (size_t) graph->degree);
 	for (int s = 0; s < nsamples; s++)
 	{
-		float	   *queries = foreign_draw(made, seen, samples[s], 14);
 		uint32_t   *nodes = malloc(sizeof(uint32_t) * samples[s] * GG_LEARN_LIST);
 		float	   *distances = malloc(sizeof(float) * samples[s] * GG_LEARN_LIST);
 		gg_learn_input input = {
@@ -139,7 +133,7 @@ measure(const foreign *made, foreign_kind kind, const gg_graph *graph, uint32_t 
 		double		began = harness_now();
 		double		answered;
 
-		exact(queries, samples[s], GG_LEARN_LIST, nodes, distances);
+		exact(sample, samples[s], GG_LEARN_LIST, nodes, distances);
 		answered = harness_now();
 		memcpy(learned.adjacency, graph->adjacency,
 			   sizeof(uint32_t) * graph->n * (size_t) graph->degree);
@@ -150,11 +144,11 @@ measure(const foreign *made, foreign_kind kind, const gg_graph *graph, uint32_t 
 			   (double) stats.edges / graph->n, stats.links, answered - began,
 			   harness_now() - answered);
 		fflush(stdout);
-		free(queries);
 		free(nodes);
 		free(distances);
 	}
 	free(learned.adjacency);
+	free(sample);
 	for (int i = 0; i < 3; i++)
 	{
 		free(asked[i].queries);
@@ -162,21 +156,103 @@ measure(const foreign *made, foreign_kind kind, const gg_graph *graph, uint32_t 
 	}
 }
 
-int
-main(int argc, char **argv)
+static void
+measure_drawn(const gg_graph *graph, const foreign *made, uint32_t edges,
+			  const uint32_t *samples, int nsamples)
 {
-	const foreign_kind kinds[] = {
+	static const foreign_kind kinds[] = {
 		{0, FOREIGN_CLUSTERS / 2, 0.3f},
 		{0, FOREIGN_CLUSTERS / 2, 0.5f},
 		{FOREIGN_CLUSTERS / 2, FOREIGN_CLUSTERS, 0},
 	};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+	{
+		const foreign_kind *kind = &kinds[i];
+		const uint32_t part = (kind->end - kind->first) * 3 / 4;
+		const foreign_kind seen = {kind->first, kind->first + part, kind->gap};
+		const foreign_kind unseen = {kind->first + part, kind->end, kind->gap};
+		question	asked[3] = {
+			ask(foreign_draw(made, seen, QUERIES, 11), QUERIES),
+			ask(foreign_draw(made, unseen, QUERIES, 12), QUERIES),
+			ask(foreign_draw(made, foreign_rows, QUERIES, 13), QUERIES)
+		};
+
+		printf("gap %.1f, clusters %s rows\n", kind->gap,
+			   kind->first == foreign_rows.first ? "of the" : "without");
+		measure(graph, asked, foreign_draw(made, seen, samples[nsamples - 1], 14), edges, samples,
+				nsamples);
+	}
+}
+
+/* All vectors of DIR/NAME; free() */
+static float *
+read_vectors(const char *dir, const char *name, uint32_t *count)
+{
+	const size_t row_bytes = sizeof(float) * data.dim;
+	char		path[1024];
+	FILE	   *file;
+	float	   *vectors;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	file = fopen(path, "rb");
+	if (file == NULL || fseek(file, 0, SEEK_END) != 0)
+	{
+		perror(path);
+		exit(1);
+	}
+	*count = (uint32_t) (ftell(file) / (long) row_bytes);
+	rewind(file);
+	vectors = malloc(*count * row_bytes);
+	if (fread(vectors, row_bytes, *count, file) != *count)
+	{
+		perror(path);
+		exit(1);
+	}
+	fclose(file);
+	return vectors;
+}
+
+static question
+ask_set(const char *dir, const char *name)
+{
+	uint32_t	count;
+	float	   *queries = read_vectors(dir, name, &count);
+
+	return ask(queries, count);
+}
+
+/* Samples grow.  The first that asks for all of the set's, or more, is the last. */
+static void
+measure_set(const gg_graph *graph, const char *dir, uint32_t edges, uint32_t *samples,
+			int nsamples)
+{
+	uint32_t	most;
+	float	   *sample = read_vectors(dir, "sample.f32", &most);
+	question	asked[3] = {
+		ask_set(dir, "query.f32"), ask_set(dir, "unseen/query.f32"), ask_set(dir, "own/query.f32")
+	};
+
+	for (int s = 0; s < nsamples; s++)
+	{
+		if (samples[s] > most)
+			samples[s] = most;
+		if (samples[s] == most)
+			nsamples = s + 1;
+	}
+	measure(graph, asked, sample, edges, samples, nsamples);
+}
+
+int
+main(int argc, char **argv)
+{
 	gg_build_params params = {
 		.graph_degree = DEGREE,.intermediate_graph_degree = 2 * DEGREE,.seed = 1
 	};
 	uint32_t	samples[8] = {2000, 10000};
 	int			nsamples = 2;
 	uint32_t	edges = 8;
-	foreign    *made;
+	foreign    *made = NULL;
 	float	   *rows;
 	gg_graph	graph;
 	double		began;
@@ -195,11 +271,18 @@ main(int argc, char **argv)
 		edges = (uint32_t) atoi(argv[5]);
 	if (argc > 6)
 		itopk = (uint32_t) atoi(argv[6]);
+	/* each has the one before */
 	for (nsamples = argc > 7 ? 0 : 2; 7 + nsamples < argc; nsamples++)
 		samples[nsamples] = (uint32_t) atoi(argv[7 + nsamples]);
 
-	made = foreign_create(data.dim, 1);
-	data.rows = rows = foreign_draw(made, foreign_rows, data.n, 10);
+	if (data.n > 0)
+	{
+		made = foreign_create(data.dim, 1);
+		rows = foreign_draw(made, foreign_rows, data.n, 10);
+	}
+	else
+		rows = read_vectors(argv[1], "base.f32", &data.n);
+	data.rows = rows;
 	for (uint32_t i = 0; i < data.n; i++)
 		gg_query_prepare(data.metric, rows + (size_t) i * data.dim, data.dim);
 	began = harness_now();
@@ -207,10 +290,15 @@ main(int argc, char **argv)
 	printf("%u x %u, %s, degree %u, %u edges learned, itopk %u; built in %.1f s\n"
 		   "%-22s  %s\n", data.n, data.dim, argv[3], DEGREE, edges, itopk, harness_now() - began,
 		   "recall@10, distances", "held out       unseen         own");
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		measure(made, kinds[i], &graph, edges, samples, nsamples);
+	fflush(stdout);
+	if (made != NULL)
+	{
+		measure_drawn(&graph, made, edges, samples, nsamples);
+		foreign_free(made);
+	}
+	else
+		measure_set(&graph, argv[1], edges, samples, nsamples);
 	gg_graph_free(&graph);
 	free(rows);
-	foreign_free(made);
 	return 0;
 }
