@@ -327,11 +327,35 @@ ListsToWalk(GgScanOpaque *so, uint32 *itopk)
 	return walked;
 }
 
+/* Rows that LIMIT takes; 0: no LIMIT.  Rows that are read from the table are more than LIMIT. */
+static uint32
+LimitedRows(const GgScanOpaque *so)
+{
+	return so->by_table && so->expected == 0 ? RowsToRead(so) : so->limit;
+}
+
+/*
+ * Segments of which the device has no rows, and no walk that the scan could end with.  What a
+ * shorter walk finds would be for nothing: the CPU walks anew, and strict order keeps what it finds
+ * nearer than the rows that were handed out.  Of the nearest 3,000 of 12,000 rows in clusters of
+ * 300 the CPU finds 3,000, and 2,812 to 2,980 behind half of a CUDA engine's list of 1,024.
+ */
+static uint32
+ListsWithoutWalk(const GgScanOpaque *so)
+{
+	const GgDeviceAnswer *device = &so->device;
+
+	if (so->filter != NULL)
+		return device->ref.rowless & ~device->walked;
+	return so->mode != GG_ITERATIVE_OFF && GG_LIMITED_WALK(LimitedRows(so)) > GG_MAX_ITOPK ?
+		device->ref.rowless : 0;
+}
+
 /*
  * The device has no room for some segments of the index, or none for the rows that the scan's
- * filter takes.  Their streams become walks, and stay walks if the query is posted once more.
- * Small segments are measured here where the device has no rows, or rounded ones.  Where nothing is
- * left to ask the device for, so->reason says so.
+ * filter or LIMIT takes.  Their streams become walks, and stay walks if the query is posted once
+ * more.  Small segments are measured here where the device has no rows, or rounded ones.  Where
+ * nothing is left to ask the device for, so->reason says so.
  */
 static void
 LeaveMissing(GgScanOpaque *so)
@@ -339,8 +363,7 @@ LeaveMissing(GgScanOpaque *so)
 	GgDeviceAnswer *device = &so->device;
 	const uint32 rowless = device->ref.rowless;
 
-	device->missing |= device->ref.missing |
-		(so->filter != NULL ? rowless & ~device->walked : 0);
+	device->missing |= device->ref.missing | ListsWithoutWalk(so);
 	device->missing &= device->lists;
 	device->lists &= ~(device->missing | (device->exact & (rowless | device->ref.halved)));
 	device->exact &= device->lists;
@@ -452,8 +475,7 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	GgAsk		ask = GgNewAsk(so, device->lists, device->delta_pages > 0);
 	double		expected = GgExpectedOfStream(so, so->streams);
 	uint32		itopk = so->params.itopk_size;
-	/* rows that are read from the table are more than LIMIT */
-	uint32		limit = so->by_table && so->expected == 0 ? RowsToRead(so) : so->limit;
+	uint32		limit = LimitedRows(so);
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 

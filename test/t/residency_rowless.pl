@@ -78,15 +78,19 @@ my $third = "SELECT count(*), sum(id) FROM (SELECT id FROM items WHERE id % 3 = 
 	LIMIT 10) s";
 is($node->safe_psql('postgres', "$fast; $third"),
 	$node->safe_psql('postgres', "SET enable_indexscan = off; $third"), 'a row in three passes');
-is($node->safe_psql('postgres', <<"SQL"), '3000|t|t', 'a long scan goes on with the CPU');
+is(last_scan("SELECT id FROM items $query LIMIT 3000", 'engine'), 'cpu',
+	'a long scan is the CPU\'s');
+is($node->safe_psql('postgres', <<"SQL"), '3000|t|t', 'and finds what is near');
 $fast;
-SELECT count(*), bool_and(d >= before), count(*) FILTER (WHERE d <= far) > 2950
+SELECT count(*), bool_and(d >= before), count(*) FILTER (WHERE d <= far) > 2990
 	FROM (SELECT d, lag(d, 1, d) OVER (ORDER BY n) AS before,
 		(SELECT percentile_disc(0.25) WITHIN GROUP (ORDER BY items.val <-> queries.val)
 			FROM items, queries WHERE q = 1) AS far
 		FROM (SELECT row_number() OVER () AS n, d FROM (SELECT
 			val <-> (SELECT val FROM queries WHERE q = 1) AS d FROM items $query LIMIT 3000) s) r) t
 SQL
+is(last_scan("SELECT id FROM items $query", 'engine, rows'), 'gpu|12000',
+	'without LIMIT it begins with the device and ends with the CPU');
 my ($rc, $out, $err) = $node->psql('postgres',
 	"SET gpugraph.engine = cuda; $fast; SELECT count(*) FROM (SELECT id FROM items $query) s");
 like($err, qr/has codes and no vectors/, 'engine cuda says what is the CPU\'s');
