@@ -5,6 +5,7 @@
 #	make install		into the PostgreSQL that pg_config names
 #	make test			everything, from a bare machine on (see test/run)
 #	make test-KIND		one kind (test/run lists them); TESTS="a b" picks some of it
+#	make emulated		the module with the CUDA engine on an emulated device (test/run --emulated)
 #	make gpu-bundle		everything that tests on a bare GPU host need, as one file (test/gpu/run)
 #	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
 #	make setup			what the two above need and the machine lacks (needs root)
@@ -132,6 +133,32 @@ kernels/%.o: kernels/%.cu
 
 -include $(OBJS:.o=.d) $(patsubst %.o,%.d,$(CU_OBJS))
 
+# ---- the emulated device --------------------------------------------------
+# The module with the CUDA engine, whose device is the processor (test/engine/emulate): for
+# test/run --emulated. initial-exec: kernels' fibers look at variables of their thread all the time.
+EMULATED = build/emulated
+EMULATED_OBJS = $(OBJS:%=$(EMULATED)/%)
+EMULATED_ENGINE_OBJS = $(ENGINE_OBJS:%=$(EMULATED)/%)
+
+emulated: $(EMULATED)/gpugraph.so
+
+$(EMULATED)/gpugraph.so: $(EMULATED_OBJS) emulated-kernels
+	$(LINK.shared) -o $@ $(EMULATED_OBJS) $(EMULATED)/*.o $(EMULATED)/kernels/*.o \
+		$(EMULATED)/kernels/*/*.o $(LDFLAGS) -lm -lpthread -lstdc++
+
+emulated-kernels:
+	@$(MAKE) -C test/engine/emulate objects BUILD=$(CURDIR)/$(EMULATED) SIZES= \
+		PIC='-fPIC -fvisibility=hidden -ftls-model=initial-exec'
+
+$(EMULATED_ENGINE_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
+$(EMULATED)/src/cpu/codes.o: private override CFLAGS += -ffp-contract=off
+
+$(EMULATED)/src/%.o: src/%.c build/flags
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CPPFLAGS) -DGG_WITH_CUDA -c -o $@ $<
+
+-include $(EMULATED_OBJS:.o=.d)
+
 else
 
 all install installcheck clean:
@@ -178,5 +205,6 @@ gpu-bundle:
 demo:
 	@bash test/demo/run $(if $(KEEP),--keep)
 
-.PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle \
+.PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle emulated \
+		emulated-kernels \
 		test-style test-engine test-sql test-pgtap test-tap test-isolation test-clients test-readme

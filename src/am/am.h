@@ -32,7 +32,7 @@ extern bool ggvalidate(Oid opclassoid);
 
 /*
  * Does a device have the index, and will a scan ask it?  Where no segment has least_nodes, the CPU
- * answers (scan/device_stream.c).  *missing: a bitmap of segments that the device has no room for.
+ * answers (scan/device_ask.c).  *missing: a bitmap of segments that the device has no room for.
  * *rowless: of those that it only walks.
  */
 extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes,

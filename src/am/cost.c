@@ -258,8 +258,9 @@ static double
 MeasuredRows(double wanted, double due)
 {
 	const double first = (double) GgMeasureUntil(0, (uint64) wanted, (uint64) due);
+	const gg_search_params settings = GgSearchSettings();
 
-	if (GgReadsAllDue(gg_iterative_scan))
+	if (GgReadsAllDue(gg_iterative_scan, &settings))
 		return due;
 	return first + GG_MEASURED_SHARE * (due - first);
 }
@@ -390,10 +391,11 @@ CodesOf(const GgMetaPageData *meta, const GgSegment *segment)
 static double
 ReadRows(const IndexShape *shape, double wanted)
 {
+	const gg_search_params settings = GgSearchSettings();
 	const uint64 rows = GgRowsToTake((gg_itopk_size + 1) / 2, (uint64) Max(shape->limit, 0),
 									 (uint64) Max(wanted - 1, 0));
 
-	return MeasuredRows((double) rows, GgRowsToRead(shape->meta, rows));
+	return MeasuredRows((double) rows, GgRowsToRead(shape->meta, &settings, rows));
 }
 
 /* The time for the first rows that match.  share says how many, as a share of all that do. */

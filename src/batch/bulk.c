@@ -174,14 +174,15 @@ ChooseRerank(GgBulk *bulk)
 static bool
 ChooseDue(GgBulk *bulk)
 {
+	const gg_search_params settings = GgSearchSettings();
 	gg_search_params *params = &bulk->ask.request.params;
 	uint32		due = 0;
 	uint64		itopk = ListLength(bulk->k);
 
 	if (bulk->lists.meta->coded != GG_CODES_NONE)
 	{
-		due = GgRowsToRead(bulk->lists.meta,
-						   GgRowsWanted(gg_iterative_scan, bulk->k, bulk->k - 1));
+		due = GgRowsToRead(bulk->lists.meta, &settings,
+						   GgRowsWanted(gg_iterative_scan, &settings, bulk->k, bulk->k - 1));
 		itopk = Max(ListLength(due), KeysFor(due));
 	}
 	if (bulk->keys != NULL)
@@ -532,6 +533,14 @@ MayBeNearer(const GgBulk *bulk, uint32 q, float distance, const GgFoundRow *rows
 		float8_lt(GgBoundOf(&bulk->bounds[q], distance), rows[bulk->k - 1].distance);
 }
 
+static bool
+ReadsAllDue(void)
+{
+	const gg_search_params settings = GgSearchSettings();
+
+	return GgReadsAllDue(gg_iterative_scan, &settings);
+}
+
 /*
  * Where rows are read from the table: are a query's k nearest among those that were read?  The rule
  * is that of table_order.c.
@@ -544,7 +553,7 @@ IsReadEnough(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 
 	if (query->taken >= bulk->due || query->measured / GG_MOST_ROWS_PER_NODE >= bulk->due)
 		return true;
-	return !GgReadsAllDue(gg_iterative_scan) && query->taken >= query->until && has == bulk->k &&
+	return !ReadsAllDue() && query->taken >= query->until && has == bulk->k &&
 		PeekDistance(bulk, q, &next) &&
 		GgIsTooFar(next, GgEngineDistance(bulk->lists.meta->metric, rows[bulk->k - 1].distance),
 				   query->largest_error);
@@ -558,7 +567,7 @@ ReadUntil(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 
 	if (query->taken < query->until || IsReadEnough(bulk, q, has, rows))
 		return query->until;
-	return GgReadsAllDue(gg_iterative_scan) ? bulk->due :
+	return ReadsAllDue() ? bulk->due :
 		(uint32) GgMeasureUntil(query->taken, bulk->k, bulk->due);
 }
 

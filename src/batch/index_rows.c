@@ -33,8 +33,7 @@ ReadSegment(Relation index, const GgMetaPageData *meta, const GgSegment *segment
 	{
 		uint32		row = first + done;
 		uint32		here = Min(count - done, GG_TIDS_PER_PAGE - row % GG_TIDS_PER_PAGE);
-		Buffer		buffer = GgReadPage(index, meta->instance, &array, row / GG_TIDS_PER_PAGE,
-										BUFFER_LOCK_SHARE);
+		Buffer		buffer = GgReadPage(index, meta->instance, &array, row / GG_TIDS_PER_PAGE);
 		const GgTidEntry *entry = (GgTidEntry *) PageGetContents(BufferGetPage(buffer)) +
 			row % GG_TIDS_PER_PAGE;
 
@@ -64,7 +63,7 @@ ReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *array, 
 	/* VACUUM may have given it back */
 	if (GgArrayBlock(array, number) != InvalidBlockNumber)
 	{
-		buffer = GgReadPage(index, meta->instance, array, number, BUFFER_LOCK_SHARE);
+		buffer = GgReadPage(index, meta->instance, array, number);
 		page = BufferGetPage(buffer);
 		rows = GgDeltaRowCount(index, meta, buffer);
 		GgTestForOldSnapshot(GetActiveSnapshot(), index, page);

@@ -166,7 +166,7 @@ LockTidPage(GgLists *lists, int list, uint32 row, Buffer *buffer)
 
 		if (GgArrayBlock(&lists->delta, number) == InvalidBlockNumber)
 			return false;
-		*buffer = GgReadPage(index, meta->instance, &lists->delta, number, BUFFER_LOCK_SHARE);
+		*buffer = GgReadPage(index, meta->instance, &lists->delta, number);
 	}
 	GgTestForOldSnapshot(GetActiveSnapshot(), index, BufferGetPage(*buffer));
 	return true;
@@ -486,7 +486,7 @@ GgReadDelta(GgLists *lists, uint32 first_page, uint32 end_page, GgDeltaRows *row
 		CHECK_FOR_INTERRUPTS();
 		if (GgArrayBlock(&lists->delta, number) == InvalidBlockNumber)
 			continue;			/* VACUUM has given it back */
-		buffer = GgReadPage(index, meta->instance, &lists->delta, number, BUFFER_LOCK_SHARE);
+		buffer = GgReadPage(index, meta->instance, &lists->delta, number);
 		GgTestForOldSnapshot(GetActiveSnapshot(), index, BufferGetPage(buffer));
 		TakeDeltaPage(lists, buffer, number, GgRowsOnPages(meta, page), rows);
 		UnlockReleaseBuffer(buffer);

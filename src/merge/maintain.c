@@ -55,7 +55,10 @@ LookAt(Relation index, Relation heap, GgMergeLook *look)
 									  nodes / MOST_SEGMENTS + 1), GG_MAX_NODES);
 }
 
-/* Is a merge due, as far as the directory tells? */
+/*
+ * Is a merge due, as far as the directory tells?  What VACUUM has just given back is no reason
+ * against it, as it would be under an old snapshot: it can be used again soon.
+ */
 static bool
 MergeIsDue(Relation index, Relation heap)
 {
@@ -64,6 +67,7 @@ MergeIsDue(Relation index, Relation heap)
 	bool		due;
 
 	LookAt(index, heap, &look);
+	look.pinned = false;
 	due = GgChooseMerge(&look, GG_MERGE_DUE, &choice);
 	pfree(look.meta);
 	return due;

@@ -244,12 +244,3 @@ gg_learn(const gg_learn_input *input, const gg_control *control, uint32_t *adjac
 	free(offers);
 	return status.code == GG_OK ? connect(input, control, adjacency, stats) : status;
 }
-
-uint64_t
-gg_learn_bytes(uint32_t n, uint32_t edges)
-{
-	const uint64_t offers = sizeof(uint64_t) * (uint64_t) n * edges;
-	const uint64_t reach = 3 * sizeof(uint32_t) * (uint64_t) n;
-
-	return offers > reach ? offers : reach;
-}

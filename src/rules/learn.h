@@ -52,9 +52,6 @@ typedef struct gg_learn_stats
 extern gg_status gg_learn(const gg_learn_input *input, const gg_control *control,
 						  uint32_t *adjacency, gg_learn_stats *stats);
 
-/* Its peak memory. */
-extern uint64_t gg_learn_bytes(uint32_t n, uint32_t edges);
-
 #ifdef __cplusplus
 }
 #endif

@@ -265,7 +265,7 @@ MeasureDeltaPage(GgScanOpaque *so, GgStream *stream, uint32 page_number, DeltaRe
 	reader->count = 0;
 	if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)
 		return;					/* VACUUM has given it back */
-	buffer = GgReadPage(so->index, meta->instance, &so->delta, number, BUFFER_LOCK_SHARE);
+	buffer = GgReadPage(so->index, meta->instance, &so->delta, number);
 	page = BufferGetPage(buffer);
 	rows = PageGetContents(page);
 	count = GgDeltaRowCount(so->index, meta, buffer);
@@ -475,7 +475,7 @@ FirstPass(GgScanOpaque *so, GgStream *stream)
 	uint32		all = GgNodesToHandOut(so, stream);
 	/* the delta's last rows may be the first stream of all */
 	uint64		room = (uint64) GgExactRoom(work_mem, so->nstreams);
-	uint64		some = Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + stream->handed;
+	uint64		some = Max(so->params.itopk_size, GG_EXACT_MIN_BATCH) + stream->handed;
 
 	some = Min(Max(some, all / FIRST_SHARE), Min(room, all));
 	state->batch = MemoryContextAllocHuge(so->context, Max(some, 1) * sizeof(uint64));

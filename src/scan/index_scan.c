@@ -71,7 +71,7 @@ AddSegment(GgScanOpaque *so, const GgSegment *segment)
 	for (; stream > so->streams && stream[-1].nodes < segment->nodes; stream--)
 		*stream = stream[-1];
 	memset(stream, 0, sizeof(GgStream));
-	stream->itopk = gg_itopk_size;
+	stream->itopk = so->params.itopk_size;
 	stream->segment = segment;
 	stream->nodes = segment->nodes;
 	GgFindArray(so->meta, segment->id, GG_KIND_TIDS, &stream->tids);
@@ -83,7 +83,7 @@ AddSegment(GgScanOpaque *so, const GgSegment *segment)
 static void
 NameDelta(GgScanOpaque *so, GgStream *stream, uint32 first_page, uint32 end_page)
 {
-	stream->itopk = gg_itopk_size;
+	stream->itopk = so->params.itopk_size;
 	/* nodes count from the delta's first page, whatever the stream's is */
 	stream->nodes = GgRowsOnPages(so->meta, end_page);
 	stream->first_page = first_page;
@@ -234,7 +234,7 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 		}
 		else
 			buffer = GgReadPage(so->index, so->meta->instance, &stream->tids,
-								row / GG_TIDS_PER_PAGE, BUFFER_LOCK_SHARE);
+								row / GG_TIDS_PER_PAGE);
 		page = BufferGetPage(buffer);
 		*tid = ((GgTidEntry *) PageGetContents(page))[row % GG_TIDS_PER_PAGE].tid;
 	}
@@ -246,7 +246,7 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 		/* a device may still know a row that VACUUM has given back */
 		if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)
 			return false;
-		buffer = GgReadPage(so->index, so->meta->instance, &so->delta, number, BUFFER_LOCK_SHARE);
+		buffer = GgReadPage(so->index, so->meta->instance, &so->delta, number);
 		page = BufferGetPage(buffer);
 		*tid = ((GgDeltaRow *) (PageGetContents(page) + offset))->tid;
 	}
@@ -275,9 +275,9 @@ MayReturnAnother(GgScanOpaque *so, IndexScanDesc scan)
 		if (table_index_fetch_tuple_check(scan->heapRelation, &tid, scan->xs_snapshot, &all_dead))
 			visible++;
 	}
-	if (visible >= (uint32) gg_itopk_size)
+	if (visible >= so->params.itopk_size)
 		return false;
-	so->allowed = so->nreturned + (gg_itopk_size - visible);
+	so->allowed = so->nreturned + (so->params.itopk_size - visible);
 	return true;
 }
 
@@ -510,7 +510,8 @@ PrepareScan(IndexScanDesc scan)
 	so->heap = scan->heapRelation;
 	so->mode = gg_iterative_scan;
 	so->params = GgSearchSettings();
-	so->allowed = gg_itopk_size;
+	so->max_scan_tuples = gg_max_scan_tuples;
+	so->allowed = so->params.itopk_size;
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;
 	ReadDirectory(so);

@@ -197,7 +197,8 @@ struct GgScanOpaque
 	bool		prepared;		/* the directory was read ... */
 	bool		started;		/* ... and streams were opened */
 	GgIterativeScan mode;
-	gg_search_params params;	/* as settings had them when the scan began */
+	gg_search_params params;	/* as settings had them when the scan began ... */
+	uint64		max_scan_tuples;	/* ... and this */
 	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
@@ -414,7 +415,7 @@ static inline double
 GgLongestList(const GgScanOpaque *so, const GgStream *stream)
 {
 	return GgLongestWalkList(stream->nodes, GgNodesToHandOut(so, stream), so->filter != NULL,
-							 gg_itopk_size);
+							 so->params.itopk_size);
 }
 
 /* Is a walk with a list of this length better than measuring every row that matches? */
@@ -430,7 +431,7 @@ GgLongerList(const GgScanOpaque *so, const GgStream *stream)
 {
 	uint64		itopk = Max((uint64) stream->itopk * 2, (uint64) stream->itopk + 16);
 
-	if (stream->handed >= (uint64) gg_max_scan_tuples || itopk > PG_INT32_MAX)
+	if (stream->handed >= so->max_scan_tuples || itopk > PG_INT32_MAX)
 		return 0;
 	if (stream->segment == NULL)
 		return (uint32) itopk;
@@ -462,10 +463,10 @@ GgUseCodes(GgScanOpaque *so, GgStream *stream)
  * many?  limit: as in GgScanOpaque.
  */
 static inline uint64
-GgRowsWanted(GgIterativeScan mode, uint32 limit, uint64 taken)
+GgRowsWanted(GgIterativeScan mode, const gg_search_params *settings, uint32 limit, uint64 taken)
 {
-	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(gg_itopk_size, 0, taken) :
-		GgRowsToTake((gg_itopk_size + 1) / 2, limit, taken);
+	return mode == GG_ITERATIVE_OFF ? GgRowsToTake(settings->itopk_size, 0, taken) :
+		GgRowsToTake((settings->itopk_size + 1) / 2, limit, taken);
 }
 
 /* Make stream->source ready to read the segment. */

@@ -339,9 +339,10 @@ ReadDue(IndexScanDesc scan,
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	GgTableOrder *order = so->table_order;
 	const uint64 gone = Gone(order);
-	const uint64 wanted = GgRowsWanted(so->mode, so->limit, gone);
-	const uint64 due = so->all_exact ? PG_UINT64_MAX : GgRowsToRead(so->meta, wanted);
-	const bool	all = so->all_exact || GgReadsAllDue(so->mode);
+	const uint64 wanted = GgRowsWanted(so->mode, &so->params, so->limit, gone);
+	const uint64 due = so->all_exact ? PG_UINT64_MAX :
+		GgRowsToRead(so->meta, &so->params, wanted);
+	const bool	all = so->all_exact || GgReadsAllDue(so->mode, &so->params);
 
 	const uint64 before = order->measured;
 
@@ -376,7 +377,7 @@ GgNextInTableOrder(IndexScanDesc scan,
 	if (so->table_order == NULL)
 		Begin(scan);
 	order = so->table_order;
-	if (so->mode == GG_ITERATIVE_OFF && order->returned >= (uint64) gg_itopk_size)
+	if (so->mode == GG_ITERATIVE_OFF && order->returned >= so->params.itopk_size)
 		return false;
 	for (;;)
 	{

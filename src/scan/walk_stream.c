@@ -90,7 +90,7 @@ AddNearest(GgScanOpaque *so, const gg_walk *walk)
 		return;
 	if (nearest->most == 0)
 	{
-		nearest->most = gg_itopk_size;
+		nearest->most = so->params.itopk_size;
 		nearest->distances = MemoryContextAlloc(so->context, nearest->most * sizeof(float));
 	}
 	nearest->count = gg_walk_merge_distances(walk, nearest->distances, nearest->count,
@@ -247,7 +247,7 @@ Rerank(GgScanOpaque *so, GgStream *stream)
 {
 	WalkStream *state = stream->state;
 	const uint32 due = RerankSize(so, stream);
-	const bool	all = GgReadsAllDue(so->mode);
+	const bool	all = GgReadsAllDue(so->mode, &so->params);
 
 	while (state->taken < due && (all || !IsSettled(so, stream)))
 	{

@@ -72,11 +72,15 @@ typedef struct GgCodeQuery
 extern GgCodeQuery *GgMakeCodeQuery(const GgMetaPageData *meta, gg_codes codes,
 									const float *query);
 
-/* How many rows are to be measured, at most, before the wanted ones are handed out? */
+/*
+ * How many rows are to be measured, at most, before the wanted ones are handed out?  settings:
+ * those that the scan began with.
+ */
 static inline uint32
-GgRowsToMeasure(const GgMetaPageData *meta, gg_codes codes, uint64 wanted)
+GgRowsToMeasure(const GgMetaPageData *meta, const gg_search_params *settings, gg_codes codes,
+				uint64 wanted)
 {
-	gg_search_params params = GgSearchSettings();
+	gg_search_params params = *settings;
 
 	params.itopk_size = PG_UINT32_MAX;
 	params.k = (uint32) Min(wanted, GG_MAX_ROWS);
@@ -85,16 +89,16 @@ GgRowsToMeasure(const GgMetaPageData *meta, gg_codes codes, uint64 wanted)
 
 /* Where the index has codes alone: the same of the table's rows. */
 static inline uint32
-GgRowsToRead(const GgMetaPageData *meta, uint64 wanted)
+GgRowsToRead(const GgMetaPageData *meta, const gg_search_params *settings, uint64 wanted)
 {
-	return GgRowsToMeasure(meta, (gg_codes) meta->coded, wanted);
+	return GgRowsToMeasure(meta, settings, (gg_codes) meta->coded, wanted);
 }
 
 /* Are all rows read that are due, however far the next ones are? */
 static inline bool
-GgReadsAllDue(GgIterativeScan mode)
+GgReadsAllDue(GgIterativeScan mode, const gg_search_params *settings)
 {
-	return mode == GG_ITERATIVE_OFF || GgSearchSettings().rerank > 0;
+	return mode == GG_ITERATIVE_OFF || settings->rerank > 0;
 }
 
 #endif							/* GG_STORAGE_CODES_H */

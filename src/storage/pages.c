@@ -35,14 +35,7 @@ GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 n
 }
 
 Buffer
-GgReadPage(Relation index, uint64 instance, const GgArray *array, uint64 number, int lockmode)
-{
-	return GgReadPageExtended(index, instance, array, number, lockmode, NULL);
-}
-
-Buffer
-GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint64 number,
-				   int lockmode, BufferAccessStrategy strategy)
+GgReadPage(Relation index, uint64 instance, const GgArray *array, uint64 number)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 	Buffer		buffer;
@@ -51,8 +44,8 @@ GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint64
 		GgReportCorruption(index, GG_META_BLKNO,
 						   "no extent holds page " UINT64_FORMAT " of kind %d of segment %u",
 						   number, array->kind, array->segment);
-	buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, RBM_NORMAL, strategy);
-	LockBuffer(buffer, lockmode);
+	buffer = ReadBuffer(index, blkno);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	if (!GgStampMatches(BufferGetPage(buffer), instance, array->segment, array->kind, number))
 		GgReportCorruption(index, blkno,
 						   "page is not number " UINT64_FORMAT " of kind %d of segment %u", number,
@@ -131,7 +124,7 @@ GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset
 		uint64		number = offset / GG_PAGE_PAYLOAD;
 		Size		skip = offset % GG_PAGE_PAYLOAD;
 		Size		piece = Min(len, GG_PAGE_PAYLOAD - skip);
-		Buffer		buffer = GgReadPage(index, instance, array, number, BUFFER_LOCK_SHARE);
+		Buffer		buffer = GgReadPage(index, instance, array, number);
 
 		memcpy(out, PageGetContents(BufferGetPage(buffer)) + skip, piece);
 		UnlockReleaseBuffer(buffer);

@@ -87,11 +87,8 @@ extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind ki
  */
 extern bool GgPageIsSound(Page page);
 
-/* Read the page of this number of an array, checked by its stamp, and lock it. */
-extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint64 number,
-						 int lockmode);
-extern Buffer GgReadPageExtended(Relation index, uint64 instance, const GgArray *array,
-								 uint64 number, int lockmode, BufferAccessStrategy strategy);
+/* Read the page of this number of an array, checked by its stamp, and lock it in share mode. */
+extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint64 number);
 
 /* Bytes of payload in use, of a page whose header is sound. */
 extern Size GgPayloadBytes(Page page);

@@ -382,7 +382,6 @@ test_refusals(void)
 	CHECK(REFUSED(bad.npivots = 2), "a pivot out of range");
 	CHECK(REFUSED(bad.length = 3), "an answer out of range");
 #undef REFUSED
-	CHECK(gg_learn_bytes(1000000, 8) == 64000000, "bytes");
 }
 
 int

@@ -96,27 +96,61 @@ SET gpugraph.search_mode = tsdg_small;
 SELECT count(*) FROM gpugraph_search('items_idx', ARRAY(SELECT val FROM queries), 5) \g /dev/null
 SELECT is((SELECT procedure FROM gpugraph_last_scan()), 'tsdg_small', 'of many queries, too');
 
--- a scan under way goes on as it began
+-- a scan under way goes on as it began: its rows, and what its end tells of it
 SET gpugraph.search_mode = auto;
-SELECT array_agg(id) AS ids FROM (SELECT id FROM items
-	ORDER BY val <-> (SELECT val FROM queries WHERE q = 4) LIMIT 200) s \gset
-CREATE FUNCTION changed() RETURNS int[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION fetched(setting text DEFAULT NULL, value text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql AS $$
 DECLARE
 	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 4);
 	one record;
 	ids int[];
 BEGIN
 	OPEN a;
-	FOR i IN 1 .. 200 LOOP
+	FOR i IN 1 .. 60 LOOP
 		FETCH a INTO one;
+		EXIT WHEN NOT FOUND;
 		ids := ids || one.id;
-		IF i = 1 THEN
-			PERFORM set_config('gpugraph.search_mode', 'tsdg_small', true);
+		IF i = 1 AND setting IS NOT NULL THEN
+			PERFORM set_config(setting, value, true);
 		END IF;
 	END LOOP;
-	RETURN ids;
+	CLOSE a;
+	RETURN (SELECT concat_ws(' ', procedure, distances, reranked, widenings, cardinality(ids),
+		md5(ids::text))
+		FROM gpugraph_last_scan());
 END $$;
-SELECT is(changed(), :'ids'::int[], 'a setting that changes does not change a scan under way');
+CREATE FUNCTION try_changes(what text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	setting text;
+	value text;
+	as_begun text := fetched();
+BEGIN
+	FOR setting, value IN VALUES ('search_mode', 'tsdg_small'), ('rerank_size', '500'),
+		('itopk_size', '100'), ('itopk_size', '5'), ('max_scan_tuples', '1'),
+		('iterative_scan', 'relaxed_order') LOOP
+		RETURN NEXT is(fetched('gpugraph.' || setting, value), as_begun,
+			format('%s: %s = %s changes no scan under way', what, setting, value));
+		PERFORM set_config('gpugraph.itopk_size', '20', false),
+			set_config('gpugraph.iterative_scan', current_setting('test.mode'), false),
+			set_config('gpugraph.rerank_size', '0', false),
+			set_config('gpugraph.max_scan_tuples', '20000', false),
+			set_config('gpugraph.search_mode', 'auto', false);
+	END LOOP;
+END $$;
+SET gpugraph.itopk_size = 20;
+SET test.mode = strict_order;
+SELECT try_changes('rows');
+ALTER INDEX items_idx SET (codes = int4); REINDEX INDEX items_idx;
+SELECT try_changes('codes and rows');
+SET test.mode = off;
+SET gpugraph.iterative_scan = off;
+SELECT try_changes('codes and rows, off');
+ALTER INDEX items_idx RESET (codes); ALTER INDEX items_idx SET (storage = int4);
+REINDEX INDEX items_idx;
+SELECT try_changes('codes, off');
+SET test.mode = strict_order;
+SET gpugraph.iterative_scan = strict_order;
+SELECT try_changes('codes');
 
 SELECT throws_ok('SET gpugraph.search_mode = best', '22023',
 	'invalid value for parameter "gpugraph.search_mode": "best"');

@@ -59,8 +59,10 @@ equal('copied');
 $publisher->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big,
 	val + array_fill(0.01::real, ARRAY[16])::vector FROM items');
 equal('inserted');
-$subscriber->safe_psql('postgres', "SELECT gpugraph_merge('items_idx'),
-	gpugraph_prewarm('items_idx')");
+# gpugraph_merge() is false while the worker merges
+wait_for(sub { return $subscriber->safe_psql('postgres',
+	"SELECT gpugraph_merge('items_idx')") eq 't'; });
+$subscriber->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($subscriber, 'a subscriber with a device');
 # of every cluster of make_items() some rows stay, so that queries stay like rows
 $publisher->safe_psql('postgres', 'UPDATE items

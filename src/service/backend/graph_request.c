@@ -103,7 +103,7 @@ Abandon(GgSharedRows *shared)
 {
 	GgDevice   *device = gg_service->devices[shared->number];
 
-	GgGraphFlag(&device->graph_job, shared->serial, GG_GRAPH_CANCEL | GG_GRAPH_ORPHAN);
+	GgWordFlag(&device->graph_job.word, shared->serial, GG_GRAPH_CANCEL | GG_GRAPH_ORPHAN);
 	GgResidentNotify(device);
 	Forget(shared);
 }
@@ -220,7 +220,7 @@ ChooseGraphDevice(uint32 avoid)
 		int64		room = (int64) device->limit_bytes - (int64) device->stats.resident_bytes;
 
 		if ((avoid >> i & 1) != 0 || !GgDeviceIsUp(device) ||
-			GgGraphWordState(GgGraphWord(&device->graph_job)) != GG_GRAPH_FREE)
+			GgWordState(GgReadWord(&device->graph_job.word)) != GG_GRAPH_FREE)
 			continue;
 		if (best >= 0 && (waiting > least || (waiting == least && room <= most)))
 			continue;
@@ -269,15 +269,15 @@ Ask(GgSharedRows *shared, const gg_dataset *data, const gg_build_params *params,
 
 		*tried |= (uint32) 1 << i;
 		LWLockAcquire(device->lock, LW_EXCLUSIVE);
-		if (GgDeviceIsUp(device) && GgGraphWordState(GgGraphWord(job)) == GG_GRAPH_FREE)
+		if (GgDeviceIsUp(device) && GgWordState(GgReadWord(&job->word)) == GG_GRAPH_FREE)
 		{
 			FillJob(job, shared, &st, data, params, lists);
-			shared->serial = GgGraphWordSerial(GgGraphWord(job)) + 1;
+			shared->serial = GgWordSerial(GgReadWord(&job->word)) + 1;
 			shared->number = i;
 			shared->outer = asked;
 			asked = shared;
 			pg_write_barrier();
-			pg_atomic_write_u64(&job->word, ((uint64) shared->serial << 8) | GG_GRAPH_ASKED);
+			pg_atomic_write_u64(&job->word, GgWordOf(shared->serial, GG_GRAPH_ASKED));
 		}
 		LWLockRelease(device->lock);
 	}
@@ -310,7 +310,7 @@ TakeOutcome(GgSharedRows *shared, const gg_dataset *data, gg_graph *graph)
 	graph->adjacency = (uint32 *) (start + shared->layout->adjacency);
 	graph->pivots = (uint32 *) (start + shared->layout->pivots);
 	graph->pivot_adjacency = (uint32 *) (start + shared->layout->pivot_adjacency);
-	GgGraphClear(job, shared->serial);
+	(void) GgWordMove(&job->word, shared->serial, GG_GRAPH_ENDED, GG_GRAPH_FREE);
 	Forget(shared);
 	return status;
 }
@@ -327,10 +327,10 @@ Await(GgSharedRows *shared, const gg_dataset *data, const gg_control *control, g
 		uint64		word;
 
 		ResetLatch(MyLatch);
-		word = GgGraphWord(&device->graph_job);
-		if (GgGraphWordSerial(word) == shared->serial && GgGraphWordState(word) == GG_GRAPH_ENDED)
+		word = GgReadWord(&device->graph_job.word);
+		if (GgWordSerial(word) == shared->serial && GgWordState(word) == GG_GRAPH_ENDED)
 			return TakeOutcome(shared, data, graph);
-		if (GgGraphWordSerial(word) != shared->serial || !GgDeviceIsUp(device))
+		if (GgWordSerial(word) != shared->serial || !GgDeviceIsUp(device))
 			status = gg_fail(GG_ENODEVICE, "gpugraph merge", "its worker has ended");
 		else if (control->cancelled(control->ctx))
 			status = gg_fail(GG_ECANCELED, "gpugraph merge", "canceled");

@@ -221,7 +221,7 @@ PutInUse(GgDevice *device, Datum *values)
 		chunks += owner > first && owner <= first + gg_service->nslots;
 	}
 	for (int i = 0; i < GG_MAX_LOADS; i++)
-		loads += GgLoadWordState(GgLoadWord(&device->loads_under_way[i])) != GG_LOAD_FREE;
+		loads += GgWordState(GgReadWord(&device->loads_under_way[i].word)) != GG_LOAD_FREE;
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		staging += pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FREE;
 	values[0] = Int32GetDatum(slots);

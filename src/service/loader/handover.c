@@ -39,19 +39,19 @@
 GgLoadState
 GgLoadStateOf(const GgLoad *load)
 {
-	uint64		word = GgLoadWord(GgLoadJobOf(load));
+	uint64		word = GgReadWord(&GgLoadJobOf(load)->word);
 
-	if (GgLoadWordSerial(word) != load->serial)
+	if (GgWordSerial(word) != load->serial)
 		return GG_LOAD_FREE;
-	return GgLoadWordState(word);
+	return GgWordState(word);
 }
 
 bool
 GgLoadIsOpen(const GgLoad *load)
 {
-	uint64		word = GgLoadWord(GgLoadJobOf(load));
+	uint64		word = GgReadWord(&GgLoadJobOf(load)->word);
 
-	return GgLoadWordSerial(word) == load->serial && GgLoadWordState(word) == GG_LOAD_OPEN &&
+	return GgWordSerial(word) == load->serial && GgWordState(word) == GG_LOAD_OPEN &&
 		!(word & GG_LOAD_ABORT) && GgDeviceIsUp(load->device);
 }
 
@@ -62,12 +62,12 @@ void
 GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
 {
 	GgLoadJob  *job = GgLoadJobOf(load);
-	uint64		word = GgLoadWord(job);
+	uint64		word = GgReadWord(&job->word);
 
 	if (load->filling >= 0)
 		pg_atomic_write_u32(&load->device->chunks[load->filling].state, GG_CHUNK_FREE);
 	load->filling = -1;
-	if (load->over || GgLoadWordSerial(word) != load->serial)
+	if (load->over || GgWordSerial(word) != load->serial)
 		return;
 	load->over = true;
 	if (!(word & GG_LOAD_ABORT))
@@ -78,7 +78,7 @@ GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
 			strlcpy(job->error, error, sizeof(job->error));
 		pg_write_barrier();
 	}
-	GgLoadFlag(job, load->serial, GG_LOAD_ABORT);
+	GgWordFlag(&job->word, load->serial, GG_LOAD_ABORT);
 	GgResidentNotify(load->device);
 }
 
@@ -243,6 +243,28 @@ GgLoadWaitUntilOpen(GgLoad *load)
 static GgLoad *pending_loads = NULL;
 
 /*
+ * This process has nothing more to do with the load. pending_loads keeps what has to go if the
+ * transaction aborts.
+ */
+static void
+DetachLoad(GgLoad *load)
+{
+	if (!GgWordMove(&GgLoadJobOf(load)->word, load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
+		GgWordFlag(&GgLoadJobOf(load)->word, load->serial, GG_LOAD_ORPHAN);
+	load->over = load->let_go = true;
+}
+
+/* Give up a load, whose handle is freed with its transaction. */
+static void
+Abandon(GgLoad *load)
+{
+	if (load->let_go)
+		return;
+	GgLoadGiveUp(load, true, NULL);
+	DetachLoad(load);
+}
+
+/*
  * The transaction ends.  Its unfinished loads are given up, and on abort also finished ones, whose
  * relation nobody will ever see.
  */
@@ -271,7 +293,7 @@ EndPending(bool commit, SubTransactionId subxact, SubTransactionId parent)
 		{
 			bool		replaced = load->let_go;
 
-			GgLoadAbort(load);
+			Abandon(load);
 			if (!load->ahead || replaced)
 				GgForgetEntry(load->device, load->entry, load->use);
 		}
@@ -319,7 +341,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 		{
 			resident->state = GG_RESIDENT_LOADING;
 			load->number = number;
-			load->serial = GgLoadWordSerial(GgLoadWord(GgLoadJobOf(load)));
+			load->serial = GgWordSerial(GgReadWord(&GgLoadJobOf(load)->word));
 			load->entry = entry;
 			load->use = resident->use;
 		}
@@ -353,13 +375,13 @@ static GgLoad *
 OpenLoad(GgLoad *load, GgReason *reason)
 {
 	pg_write_barrier();
-	GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
+	GgWordMove(&GgLoadJobOf(load)->word, load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
 	if (!GgLoadWaitUntilOpen(load))
 	{
 		*reason = GG_REASON_NO_SERVICE;
 		if (GgLoadStateOf(load) == GG_LOAD_ENDED)
 			*reason = GgLoadJobOf(load)->reason;
-		GgLoadAbort(load);
+		Abandon(load);
 		return NULL;
 	}
 	return load;
@@ -445,7 +467,7 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
 		else
 		{
 			load->number = number;
-			load->serial = GgLoadWordSerial(GgLoadWord(GgLoadJobOf(load)));
+			load->serial = GgWordSerial(GgReadWord(&GgLoadJobOf(load)->word));
 			load->entry = entry;
 			load->use = resident->use;
 			GgLoadJobOf(load)->ahead = true;
@@ -513,7 +535,7 @@ GgLoadOpen(GgLoad *loads)
 	for (GgLoad *load = loads; load != NULL; load = load->other)
 	{
 		pg_write_barrier();
-		GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
+		GgWordMove(&GgLoadJobOf(load)->word, load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
 		GgResidentNotify(load->device);
 	}
 	for (GgLoad *load = loads; load != NULL; load = load->other)
@@ -521,7 +543,7 @@ GgLoadOpen(GgLoad *loads)
 		if (GgLoadWaitUntilOpen(load))
 			open = true;
 		else
-			GgLoadAbort(load);
+			Abandon(load);
 	}
 	return open;
 }
@@ -553,18 +575,6 @@ GgLoadWrite(GgLoad *loads, uint32 list, gg_part part, uint64 offset, const void 
 {
 	for (GgLoad *load = loads; load != NULL; load = load->other)
 		WriteTo(load, list, part, offset, data, bytes);
-}
-
-/*
- * This process has nothing more to do with the load. pending_loads keeps what has to go if the
- * transaction aborts.
- */
-static void
-DetachLoad(GgLoad *load)
-{
-	if (!GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
-		GgLoadFlag(GgLoadJobOf(load), load->serial, GG_LOAD_ORPHAN);
-	load->over = load->let_go = true;
 }
 
 /* A worker that has failed ends its loads only when its successor starts, maybe a minute later. */
@@ -604,7 +614,7 @@ GgLoadEnd(GgLoad *loads)
 
 	for (GgLoad *load = loads; load != NULL; load = load->other)
 		load->finishing = !load->over &&
-			GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
+			GgWordMove(&GgLoadJobOf(load)->word, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
 	for (GgLoad *load = loads; load != NULL; load = load->other)
 	{
 		if (load->finishing)
@@ -613,14 +623,4 @@ GgLoadEnd(GgLoad *loads)
 		DetachLoad(load);
 	}
 	return ready;
-}
-
-/* The handle itself is freed with its transaction. */
-void
-GgLoadAbort(GgLoad *load)
-{
-	if (load->let_go)
-		return;
-	GgLoadGiveUp(load, true, NULL);
-	DetachLoad(load);
 }

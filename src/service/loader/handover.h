@@ -1,7 +1,7 @@
 /*
  * handover.h
  *		The handle of a load in the process that brings it, and the steps that loaders and builders
- *		share; for handover.c and loader.c.
+ *		share.
  */
 #ifndef GG_HANDOVER_H
 #define GG_HANDOVER_H

@@ -3,7 +3,7 @@
  *		A graph that a device builds for another process: what that process and the device's
  *		worker share.
  *
- * The job's word is (serial << 8 | flags | state).  Who may change it:
+ * The job's word (word.h) has these states.  Who may change them:
  *
  *	FREE -> ASKED			the process that asks, under device->lock
  *	ASKED -> GRANTED		the worker: there is memory on the device, and a thread has begun
@@ -18,10 +18,9 @@
 #ifndef GG_GRAPH_JOB_H
 #define GG_GRAPH_JOB_H
 
-#include "postgres.h"
+#include "service/shared/word.h"
 
 #include "engine.h"
-#include "port/atomics.h"
 
 typedef enum GgGraphState
 {
@@ -32,7 +31,6 @@ typedef enum GgGraphState
 	GG_GRAPH_ENDED
 } GgGraphState;
 
-#define GG_GRAPH_STATE_MASK	0x0F
 #define GG_GRAPH_CANCEL		0x10
 #define GG_GRAPH_ORPHAN		0x20
 
@@ -74,61 +72,13 @@ typedef struct GgGraphJob
 	uint32		npivots;
 } GgGraphJob;
 
-#define GgGraphWordState(word)	((GgGraphState) ((word) & GG_GRAPH_STATE_MASK))
-#define GgGraphWordSerial(word)	((uint32) ((word) >> 8))
-
-static inline uint64
-GgGraphWord(GgGraphJob *job)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	pg_read_barrier();
-	return word;
-}
-
-/* Move a job on and keep its flags; false when it is another one, or in another state. */
-static inline bool
-GgGraphMove(GgGraphJob *job, uint32 serial, GgGraphState from, GgGraphState to)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	while (GgGraphWordSerial(word) == serial && GgGraphWordState(word) == from)
-		if (pg_atomic_compare_exchange_u64(&job->word, &word,
-										   (word & ~(uint64) GG_GRAPH_STATE_MASK) | to))
-			return true;
-	return false;
-}
-
-/* Set flags of a job that is not over. */
-static inline void
-GgGraphFlag(GgGraphJob *job, uint32 serial, uint32 flags)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	while (GgGraphWordSerial(word) == serial && GgGraphWordState(word) != GG_GRAPH_FREE)
-		if (pg_atomic_compare_exchange_u64(&job->word, &word, word | flags))
-			return;
-}
-
-/* The job is over, and its place free. */
-static inline void
-GgGraphClear(GgGraphJob *job, uint32 serial)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	while (GgGraphWordSerial(word) == serial && GgGraphWordState(word) == GG_GRAPH_ENDED)
-		if (pg_atomic_compare_exchange_u64(&job->word, &word,
-										   ((uint64) serial << 8) | GG_GRAPH_FREE))
-			return;
-}
-
 /* Does somebody still want the graph? */
 static inline bool
 GgGraphIsWanted(GgGraphJob *job, uint32 serial)
 {
 	uint64		word = pg_atomic_read_u64(&job->word);
 
-	return GgGraphWordSerial(word) == serial && (word & GG_GRAPH_CANCEL) == 0;
+	return GgWordSerial(word) == serial && (word & GG_GRAPH_CANCEL) == 0;
 }
 
 #endif							/* GG_GRAPH_JOB_H */

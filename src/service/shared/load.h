@@ -1,9 +1,8 @@
 /*
  * load.h
- *		A load's word and its lock, the states of a staging chunk, and which part of a delta a
- *		resident covers.
+ *		A load under way: what processes know of it, its word, its lock and its chunks.
  *
- * A load's word is (serial << 8 | flags | state).  Who may change it:
+ * A load's word (word.h) has these states.  Who may change them:
  *
  *	FREE -> ASSIGNED		under device->lock: the worker, which then starts a loader, or
  *							GgLoadBegin()
@@ -24,10 +23,128 @@
 #ifndef GG_LOAD_H
 #define GG_LOAD_H
 
-#include "service/shared/shmem.h"
+#include "service/shared/resident.h"
+#include "service/shared/word.h"
 
 #include "miscadmin.h"
 #include "storage/lock.h"
+
+/* ---- staging chunks ------------------------------------------------------------- */
+
+#define GG_STAGE_CHUNK		((Size) 4 << 20)	/* 0.1 ms of copying at 40 GB/s */
+#define GG_STAGE_CHUNKS		8
+
+/*
+ * GgStageChunk.state.  A chunk that is FILLING belongs to a process, which hands it over or frees
+ * it, however it ends (LoaderExit(); with a builder's transaction, EndPending()).
+ */
+typedef enum GgChunkState
+{
+	GG_CHUNK_FREE = 0,
+	GG_CHUNK_FILLING,
+	GG_CHUNK_FILLED,
+	GG_CHUNK_COPYING
+} GgChunkState;
+
+/* One chunk of one part of one list on its way to the device. */
+typedef struct GgStageChunk
+{
+	pg_atomic_uint32 state;		/* GgChunkState */
+	uint32		load;			/* number and ... */
+	uint32		serial;			/* ... serial of the GgLoadJob */
+	uint32		list;
+	uint32		part;			/* gg_part */
+	uint64		offset;
+	uint64		bytes;
+} GgStageChunk;
+
+/* ---- loads ------------------------------------------------------------------------ */
+
+#define GG_MAX_LOADS		4	/* at a time, per device */
+
+typedef struct GgLoadList
+{
+	uint32		segment;		/* GgSegment.id; GG_NO_SEGMENT: the delta */
+	uint32		graph;			/* GgGraphId(); of the delta likewise */
+	bool		kept;			/* the version to be replaced has it already */
+	bool		left_out;		/* there is no room for it */
+	bool		rowless;		/* the index has codes alone, and so has any device */
+	bool		by_codes;		/* codes are brought, in the place of rows */
+	bool		halved;			/* rows that are brought are kept in half precision */
+	uint32		n;
+	gg_shape	shape;
+} GgLoadList;
+
+/*
+ * A load under way.  The word holds the serial (new with every load), flags and GgLoadState.  A
+ * process that finds another serial there has nothing to do with the load any more.
+ */
+typedef struct GgLoadJob
+{
+	pg_atomic_uint64 word;
+	pg_atomic_uint64 claimed;	/* (serial, units that a reader took) */
+	pg_atomic_uint64 filled;	/* (serial, units handed to the upload) */
+
+	/* from the worker, or GgLoadBegin() */
+	uint32		entry;
+	uint32		use;
+	bool		refresh;
+	bool		ahead;			/* by a merge: the contents of a generation to come */
+	bool		grow;			/* also what the version to be replaced lacks */
+	bool		partial;		/* the worker's: there is no room for the whole */
+	bool		forced;
+	bool		replica;		/* evicts nothing */
+	bool		part;			/* GgResident.part */
+	int32		devices;		/* GgResident.devices */
+	int32		fault;
+	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */
+	Oid			database;
+	Oid			relation;
+	uint64		began_us;
+
+	/* from the loader or builder, before SHAPED */
+	GgResidentKey key;
+	char		name[NAMEDATALEN];
+	uint64		delta_first;
+	uint32		delta_pages;
+	uint32		delta_kept;		/* of these, the first ones come from ... */
+	uint32		delta_serial;	/* ... this version of the resident, if it is still there, ... */
+	uint32		delta_skip;		/* ... and lie there behind so many other pages */
+	uint64		vacuum_epoch;
+	uint32		nsegments;
+	uint32		nlists;
+	GgLoadList	lists[GG_SERVE_MAX_LISTS];
+
+	/* why it failed; from the process that sets the ABORT flag first, or from the worker */
+	bool		quiet;			/* nothing to report: the index is gone or has changed */
+	GgReason	reason;
+	char		error[160];
+} GgLoadJob;
+
+/*
+ * A loader that has brought a refresh and stays for the next one, which spares the start of a
+ * process: 7 ms.  The word is (what << 32 | load << 8 | GgStayState).
+ */
+typedef enum GgStayState
+{
+	GG_STAY_NONE = 0,
+	GG_STAY_COMING,				/* a loader fills in the rest */
+	GG_STAY_READY,				/* what: its process id, so that no two are taken for each other */
+	GG_STAY_TAKEN,				/* what: the serial of the load that it was given */
+	GG_STAY_SENT				/* it is to leave: a load needs its background worker */
+} GgStayState;
+
+typedef struct GgStayingLoader
+{
+	pg_atomic_uint64 word;
+	Oid			database;
+	int			procno;
+} GgStayingLoader;
+
+#define GgStayWord(what, load, state) ((uint64) (what) << 32 | (uint64) (load) << 8 | (state))
+#define GgStayWordState(word)	((GgStayState) ((word) & 0xFF))
+#define GgStayWordLoad(word)	((int) ((word) >> 8 & 0xFF))
+#define GgStayWordWhat(word)	((uint32) ((word) >> 32))
 
 /* ---- the word ---------------------------------------------------------------- */
 
@@ -44,47 +161,8 @@ typedef enum GgLoadState
 	GG_LOAD_ENDED
 } GgLoadState;
 
-#define GG_LOAD_STATE_MASK	0x0F
 #define GG_LOAD_ABORT		0x10
 #define GG_LOAD_ORPHAN		0x20
-
-#define GgLoadWordState(word)	((GgLoadState) ((word) & GG_LOAD_STATE_MASK))
-#define GgLoadWordSerial(word)	((uint32) ((word) >> 8))
-
-static inline uint64
-GgLoadWord(GgLoadJob *job)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	pg_read_barrier();
-	return word;
-}
-
-/* Move a load from one state to the next and keep its flags; false when it is another load, or
- * in another state. */
-static inline bool
-GgLoadMove(GgLoadJob *job, uint32 serial, GgLoadState from, GgLoadState to)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	while (GgLoadWordSerial(word) == serial && GgLoadWordState(word) == from)
-		if (pg_atomic_compare_exchange_u64(&job->word, &word,
-										   (word & ~(uint64) GG_LOAD_STATE_MASK) | to))
-			return true;
-	return false;
-}
-
-/* Set flags of a load; false when it is over. */
-static inline bool
-GgLoadFlag(GgLoadJob *job, uint32 serial, uint32 flags)
-{
-	uint64		word = pg_atomic_read_u64(&job->word);
-
-	while (GgLoadWordSerial(word) == serial && GgLoadWordState(word) != GG_LOAD_FREE)
-		if (pg_atomic_compare_exchange_u64(&job->word, &word, word | flags))
-			return true;
-	return false;
-}
 
 /*
  * The lock of a load.  Its first reader takes it exclusively before it locks the index, and keeps
@@ -105,20 +183,6 @@ GgLoadLock(Oid relation, uint32 use, int device)
 	tag.locktag_lockmethodid = USER_LOCKMETHOD;
 	return tag;
 }
-
-/* ---- staging chunks ------------------------------------------------------------ */
-
-/*
- * GgStageChunk.state.  A chunk that is FILLING belongs to a process, which hands it over or frees
- * it, however it ends (LoaderExit(); with a builder's transaction, EndPending()).
- */
-typedef enum GgChunkState
-{
-	GG_CHUNK_FREE = 0,
-	GG_CHUNK_FILLING,
-	GG_CHUNK_FILLED,
-	GG_CHUNK_COPYING
-} GgChunkState;
 
 /* Is this list to be brought to the device? */
 static inline bool

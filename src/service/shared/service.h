@@ -14,7 +14,7 @@
 
 #include "storage/directory.h"
 
-/* ---- shmem.c ------------------------------------------------------------- */
+/* ---- settings.c, shmem.c, start.c ---------------------------------------- */
 
 typedef enum GgServiceEngine
 {
@@ -360,9 +360,9 @@ extern gg_status GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data,
  * Bring a new index to a device from the builder's own memory.  Begin picks the device and has
  * memory granted, for which others may be evicted; NULL, and *reason, when there is no room or
  * no service.  Write brings one piece of a part of a list.  End makes the index READY, and
- * returns false when the device would not have it (the service logs the cause).  Abort forgets
- * it.  That also happens to a load whose process or (sub)transaction ends early, and to what
- * was made READY when the transaction is rolled back.  The handle is freed with the transaction.
+ * returns false when the device would not have it (the service logs the cause).  A load whose
+ * process or (sub)transaction ends early is forgotten, and so is what was made READY when the
+ * transaction is rolled back.  The handle is freed with the transaction.
  */
 typedef struct GgLoad GgLoad;
 
@@ -388,7 +388,6 @@ extern bool GgLoadOpen(GgLoad *loads);
 extern void GgLoadWrite(GgLoad *loads, uint32 list, gg_part part, uint64 offset, const void *data,
 						uint64 bytes);
 extern bool GgLoadEnd(GgLoad *loads);
-extern void GgLoadAbort(GgLoad *load);
 extern void GgNoteFlip(Relation index, const GgMetaPageData *meta);
 
 #endif							/* GG_SERVICE_H */

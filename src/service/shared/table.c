@@ -254,9 +254,9 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 	{
 		GgLoadJob  *job = &device->loads_under_way[i];
 		uint64		word = pg_atomic_read_u64(&job->word);
-		uint32		serial = GgLoadWordSerial(word) + 1;
+		uint32		serial = GgWordSerial(word) + 1;
 
-		if (GgLoadWordState(word) != GG_LOAD_FREE)
+		if (GgWordState(word) != GG_LOAD_FREE)
 			continue;
 		memset((char *) job + offsetof(GgLoadJob, entry), 0,
 			   sizeof(GgLoadJob) - offsetof(GgLoadJob, entry));
@@ -278,7 +278,7 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 		pg_atomic_write_u64(&job->claimed, (uint64) serial << 32);
 		pg_atomic_write_u64(&job->filled, (uint64) serial << 32);
 		pg_write_barrier();
-		pg_atomic_write_u64(&job->word, ((uint64) serial << 8) | GG_LOAD_ASSIGNED);
+		pg_atomic_write_u64(&job->word, GgWordOf(serial, GG_LOAD_ASSIGNED));
 		return i;
 	}
 	return -1;
@@ -341,11 +341,11 @@ Forget(GgDevice *device, uint32 entry)
 			for (int i = 0; i < GG_MAX_LOADS; i++)
 			{
 				GgLoadJob  *job = &device->loads_under_way[i];
-				uint64		word = GgLoadWord(job);
+				uint64		word = GgReadWord(&job->word);
 
-				if (GgLoadWordState(word) != GG_LOAD_FREE && job->entry == entry &&
+				if (GgWordState(word) != GG_LOAD_FREE && job->entry == entry &&
 					job->use == resident->use)
-					GgLoadFlag(job, GgLoadWordSerial(word), GG_LOAD_ABORT);
+					GgWordFlag(&job->word, GgWordSerial(word), GG_LOAD_ABORT);
 			}
 			break;
 	}

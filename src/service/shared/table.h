@@ -5,7 +5,7 @@
 #ifndef GG_TABLE_H
 #define GG_TABLE_H
 
-#include "service/shared/load.h"
+#include "service/shared/shmem.h"
 
 /*
  * After a load, and after it has grown, a resident is safe from being evicted for another one for

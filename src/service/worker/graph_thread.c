@@ -158,7 +158,7 @@ ThreadMain(void *arg)
 	memcpy(job->message, status.message, sizeof(job->message));
 	pg_write_barrier();
 	GgWatchedTurns(GG_WATCHED_GRAPH);
-	(void) GgGraphMove(job, thread->serial, GG_GRAPH_GRANTED, GG_GRAPH_DONE);
+	(void) GgWordMove(&job->word, thread->serial, GG_GRAPH_GRANTED, GG_GRAPH_DONE);
 	thread->wake(thread->arg);
 	return NULL;
 }

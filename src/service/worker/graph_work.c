@@ -31,7 +31,7 @@ static void
 End(GgGraphJob *job, uint32 serial, GgGraphState from)
 {
 	pg_write_barrier();
-	if (GgGraphMove(job, serial, from, GG_GRAPH_ENDED))
+	if (GgWordMove(&job->word, serial, from, GG_GRAPH_ENDED))
 		SetLatch(&GetPGProcByNumber(job->procno)->procLatch);
 }
 
@@ -80,12 +80,12 @@ Grant(GgWorker *worker, uint32 serial)
 	worker->graph_bytes = bytes;
 	GgSetUsed(worker, worker->used_bytes + bytes);
 	worker->graph.serial = serial;
-	(void) GgGraphMove(job, serial, GG_GRAPH_ASKED, GG_GRAPH_GRANTED);
+	(void) GgWordMove(&job->word, serial, GG_GRAPH_ASKED, GG_GRAPH_GRANTED);
 	if (GgGraphThreadStart(&worker->graph))
 		return;
 	job->code = GG_ENOMEM;
 	strlcpy(job->message, "there is no thread to be had", sizeof(job->message));
-	(void) GgGraphMove(job, serial, GG_GRAPH_GRANTED, GG_GRAPH_DONE);
+	(void) GgWordMove(&job->word, serial, GG_GRAPH_GRANTED, GG_GRAPH_DONE);
 }
 
 /* DONE: give the memory back, count, and tell. */
@@ -119,21 +119,21 @@ void
 GgGraphWork(GgWorker *worker)
 {
 	GgGraphJob *job = &worker->device->graph_job;
-	uint64		word = GgGraphWord(job);
-	uint32		serial = GgGraphWordSerial(word);
+	uint64		word = GgReadWord(&job->word);
+	uint32		serial = GgWordSerial(word);
 
-	if (GgGraphWordState(word) == GG_GRAPH_FREE)
+	if (GgWordState(word) == GG_GRAPH_FREE)
 		return;
 	worker->busy = true;
 	if ((word & GG_GRAPH_ORPHAN) == 0 && BackendPidGetProc(job->owner) == NULL)
-		GgGraphFlag(job, serial, GG_GRAPH_CANCEL | GG_GRAPH_ORPHAN);
-	if (GgGraphWordState(word) == GG_GRAPH_ASKED)
+		GgWordFlag(&job->word, serial, GG_GRAPH_CANCEL | GG_GRAPH_ORPHAN);
+	if (GgWordState(word) == GG_GRAPH_ASKED)
 		Grant(worker, serial);
-	else if (GgGraphWordState(word) == GG_GRAPH_DONE)
+	else if (GgWordState(word) == GG_GRAPH_DONE)
 		Finish(worker, serial);
-	word = GgGraphWord(job);
-	if (GgGraphWordState(word) == GG_GRAPH_ENDED && (word & GG_GRAPH_ORPHAN) != 0)
-		GgGraphClear(job, serial);
+	word = GgReadWord(&job->word);
+	if (GgWordState(word) == GG_GRAPH_ENDED && (word & GG_GRAPH_ORPHAN) != 0)
+		(void) GgWordMove(&job->word, serial, GG_GRAPH_ENDED, GG_GRAPH_FREE);
 }
 
 /* A worker starts: no one works on the job of an earlier worker.  Under device->lock, exclusive. */
@@ -141,9 +141,9 @@ void
 GgGraphStart(GgWorker *worker)
 {
 	GgGraphJob *job = &worker->device->graph_job;
-	uint32		serial = GgGraphWordSerial(GgGraphWord(job)) + 1;
+	uint32		serial = GgWordSerial(GgReadWord(&job->word)) + 1;
 
-	pg_atomic_write_u64(&job->word, ((uint64) serial << 8) | GG_GRAPH_FREE);
+	pg_atomic_write_u64(&job->word, GgWordOf(serial, GG_GRAPH_FREE));
 }
 
 void

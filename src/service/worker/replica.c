@@ -29,14 +29,6 @@
 /* How long after one was asked for the next replica of an index may be. */
 #define REPLICA_PAUSE_US	UINT64CONST(5000000)
 
-int
-GgFindCopy(GgDevice *device, const GgResidentKey *key)
-{
-	int			entry = GgFindEntry(device, &key->locator, key->instance, key->database);
-
-	return entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY ? entry : -1;
-}
-
 /* Has a copy all segments that another one has? */
 static bool
 Covers(const GgResident *copy, const GgResident *other)
@@ -64,8 +56,8 @@ GgLockCopy(const GgWorker *worker, int number, const GgResidentKey *key)
 	if (number == worker->number || !GgDeviceIsUp(device))
 		return NULL;
 	LWLockAcquire(device->lock, LW_SHARED);
-	entry = GgFindCopy(device, key);
-	if (entry >= 0)
+	entry = GgFindEntry(device, &key->locator, key->instance, key->database);
+	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY)
 		return &device->residents[entry];
 	LWLockRelease(device->lock);
 	return NULL;

@@ -50,7 +50,7 @@ IsLoading(GgDevice *device, uint32 entry)
 	for (int i = 0; i < GG_MAX_LOADS; i++)
 	{
 		GgLoadJob  *job = &device->loads_under_way[i];
-		GgLoadState state = GgLoadWordState(GgLoadWord(job));
+		GgLoadState state = GgWordState(GgReadWord(&job->word));
 
 		if (state != GG_LOAD_FREE && state != GG_LOAD_ENDED && job->entry == entry &&
 			job->use == device->residents[entry].use)
@@ -223,10 +223,10 @@ EmptyTable(GgWorker *worker)
 	for (int i = 0; i < GG_MAX_LOADS; i++)
 	{
 		uint64		word = pg_atomic_read_u64(&device->loads_under_way[i].word);
-		uint32		serial = GgLoadWordSerial(word) + 1;
+		uint32		serial = GgWordSerial(word) + 1;
 
 		pg_atomic_write_u64(&device->loads_under_way[i].word,
-							((uint64) serial << 8) | GG_LOAD_FREE);
+							GgWordOf(serial, GG_LOAD_FREE));
 	}
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		if (pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FILLING)

@@ -49,7 +49,7 @@ FailLoad(GgLoadJob *job, uint32 serial, GgReason reason, const char *error)
 		job->reason = reason;
 		strlcpy(job->error, error, sizeof(job->error));
 	}
-	GgLoadFlag(job, serial, GG_LOAD_ABORT | GG_LOAD_ORPHAN);
+	GgWordFlag(&job->word, serial, GG_LOAD_ABORT | GG_LOAD_ORPHAN);
 }
 
 /* Give the load to the loader that stays, if it has the right database. */
@@ -104,7 +104,7 @@ StartLoader(GgWorker *worker, int load)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
 	GgLoadWatch *watch = &worker->loads[load];
-	uint32		serial = GgLoadWordSerial(GgLoadWord(job));
+	uint32		serial = GgWordSerial(GgReadWord(&job->word));
 	MemoryContext old;
 
 	memset(watch, 0, sizeof(GgLoadWatch));
@@ -189,10 +189,10 @@ EndLoad(GgWorker *worker, int load, uint32 serial)
 	worker->loads[load].no_codes = worker->loads[load].no_host = false;
 	worker->loads[load].most = 0;
 	pg_write_barrier();
-	(void) (GgLoadMove(job, serial, GG_LOAD_ASSIGNED, GG_LOAD_ENDED) ||
-			GgLoadMove(job, serial, GG_LOAD_SHAPED, GG_LOAD_ENDED) ||
-			GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_ENDED) ||
-			GgLoadMove(job, serial, GG_LOAD_DONE, GG_LOAD_ENDED));
+	(void) (GgWordMove(&job->word, serial, GG_LOAD_ASSIGNED, GG_LOAD_ENDED) ||
+			GgWordMove(&job->word, serial, GG_LOAD_SHAPED, GG_LOAD_ENDED) ||
+			GgWordMove(&job->word, serial, GG_LOAD_BROKEN, GG_LOAD_ENDED) ||
+			GgWordMove(&job->word, serial, GG_LOAD_DONE, GG_LOAD_ENDED));
 }
 
 /* Is this another error than before?  Sizes change from try to try; that is not another error. */
@@ -444,7 +444,7 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 			worker->loads[load].bytes = bytes;
 			GgSetUsed(worker, worker->used_bytes + bytes);
 			PinDelta(worker, load);
-			if (GgLoadMove(job, serial, GG_LOAD_SHAPED, GG_LOAD_CREATE))
+			if (GgWordMove(&job->word, serial, GG_LOAD_SHAPED, GG_LOAD_CREATE))
 				GgUploadKick(worker->upload);
 			break;
 		case GG_ROOM_SOON:
@@ -477,7 +477,7 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 	else if (GgTryOtherForm(worker, load, status->code))
 	{
 		Ungrant(worker, load);
-		if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
+		if (GgWordMove(&job->word, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
 			return;
 	}
 	if (memory && !watch->evicted_more && job->fault != GG_FAULT_DEVICE_MEMORY)
@@ -489,7 +489,7 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 		if (GgMakeRoom(worker, job, unused + watch->bytes) != GG_ROOM_NONE)
 		{
 			Ungrant(worker, load);
-			if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
+			if (GgWordMove(&job->word, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
 				return;
 		}
 	}
@@ -499,7 +499,7 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 		watch->evicted_more = true;
 		watch->most = GgLoadBytes(worker, job) - 1;
 		Ungrant(worker, load);
-		if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
+		if (GgWordMove(&job->word, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
 			return;
 	}
 	if (status->code == GG_EDEVICE)
@@ -824,13 +824,13 @@ static void
 WatchOwner(GgWorker *worker, int load, uint64 word)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
-	uint32		serial = GgLoadWordSerial(word);
+	uint32		serial = GgWordSerial(word);
 
 	if ((word & GG_LOAD_ORPHAN) || !OwnerIsGone(job, &worker->loads[load]))
 		return;
 
 	/* the owner may have moved the load on just before its end */
-	switch (GgLoadWordState(GgLoadWord(job)))
+	switch (GgWordState(GgReadWord(&job->word)))
 	{
 		case GG_LOAD_ASSIGNED:
 		case GG_LOAD_SHAPED:
@@ -840,7 +840,7 @@ WatchOwner(GgWorker *worker, int load, uint64 word)
 			GgUploadKick(worker->upload);
 			break;
 		default:
-			GgLoadFlag(job, serial, GG_LOAD_ORPHAN);
+			GgWordFlag(&job->word, serial, GG_LOAD_ORPHAN);
 			break;
 	}
 }
@@ -850,14 +850,14 @@ MoveLoad(GgWorker *worker, int load, int64 now_ms)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
 	GgLoadWatch *watch = &worker->loads[load];
-	uint64		word = GgLoadWord(job);
-	uint32		serial = GgLoadWordSerial(word);
+	uint64		word = GgReadWord(&job->word);
+	uint32		serial = GgWordSerial(word);
 
 	WatchOwner(worker, load, word);
-	word = GgLoadWord(job);
-	if (GgLoadWordState(word) != GG_LOAD_CREATE)
+	word = GgReadWord(&job->word);
+	if (GgWordState(word) != GG_LOAD_CREATE)
 		UnpinDelta(worker, load);
-	switch (GgLoadWordState(word))
+	switch (GgWordState(word))
 	{
 		case GG_LOAD_ASSIGNED:
 			if (word & GG_LOAD_ABORT)
@@ -878,13 +878,13 @@ MoveLoad(GgWorker *worker, int load, int64 now_ms)
 		default:
 			break;
 	}
-	word = GgLoadWord(job);
-	if (GgLoadWordState(word) == GG_LOAD_ENDED && (word & GG_LOAD_ORPHAN))
+	word = GgReadWord(&job->word);
+	if (GgWordState(word) == GG_LOAD_ENDED && (word & GG_LOAD_ORPHAN))
 	{
 		if (watch->handle != NULL)
 			pfree(watch->handle);
 		watch->handle = NULL;
-		pg_atomic_write_u64(&job->word, ((uint64) serial << 8) | GG_LOAD_FREE);
+		pg_atomic_write_u64(&job->word, GgWordOf(serial, GG_LOAD_FREE));
 	}
 }
 
@@ -892,7 +892,7 @@ void
 GgLoadsWork(GgWorker *worker, int64 now_ms)
 {
 	for (int i = 0; i < GG_MAX_LOADS; i++)
-		if (GgLoadWordState(GgLoadWord(&worker->device->loads_under_way[i])) != GG_LOAD_FREE)
+		if (GgWordState(GgReadWord(&worker->device->loads_under_way[i].word)) != GG_LOAD_FREE)
 		{
 			worker->busy = true;
 			MoveLoad(worker, i, now_ms);

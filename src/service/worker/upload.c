@@ -129,9 +129,9 @@ Break(GgUpload *upload, int load, uint32 serial)
 
 	CloseLists(upload, load);
 	pg_write_barrier();
-	if (GgLoadMove(job, serial, GG_LOAD_CREATE, GG_LOAD_BROKEN) ||
-		GgLoadMove(job, serial, GG_LOAD_OPEN, GG_LOAD_BROKEN) ||
-		GgLoadMove(job, serial, GG_LOAD_FINISH, GG_LOAD_BROKEN))
+	if (GgWordMove(&job->word, serial, GG_LOAD_CREATE, GG_LOAD_BROKEN) ||
+		GgWordMove(&job->word, serial, GG_LOAD_OPEN, GG_LOAD_BROKEN) ||
+		GgWordMove(&job->word, serial, GG_LOAD_FINISH, GG_LOAD_BROKEN))
 		upload->wake(upload->arg);
 }
 
@@ -220,7 +220,7 @@ Create(GgUpload *upload, int load, uint32 serial)
 	else
 	{
 		pg_write_barrier();
-		GgLoadMove(job, serial, GG_LOAD_CREATE, GG_LOAD_OPEN);
+		GgWordMove(&job->word, serial, GG_LOAD_CREATE, GG_LOAD_OPEN);
 	}
 }
 
@@ -235,9 +235,9 @@ ListOf(GgUpload *upload, const GgStageChunk *chunk)
 	if (chunk->load >= GG_MAX_LOADS)
 		return NULL;
 	job = &upload->device->loads_under_way[chunk->load];
-	word = GgLoadWord(job);
-	state = GgLoadWordState(word);
-	if (GgLoadWordSerial(word) != chunk->serial || (word & GG_LOAD_ABORT) ||
+	word = GgReadWord(&job->word);
+	state = GgWordState(word);
+	if (GgWordSerial(word) != chunk->serial || (word & GG_LOAD_ABORT) ||
 		(state != GG_LOAD_OPEN && state != GG_LOAD_FINISH) || chunk->list >= job->nlists)
 		return NULL;
 	return upload->lists[chunk->load][chunk->list];
@@ -402,7 +402,7 @@ Finish(GgUpload *upload, int load, uint32 serial)
 		return;
 	}
 	pg_write_barrier();
-	if (GgLoadMove(job, serial, GG_LOAD_FINISH, GG_LOAD_DONE))
+	if (GgWordMove(&job->word, serial, GG_LOAD_FINISH, GG_LOAD_DONE))
 		upload->wake(upload->arg);
 }
 
@@ -419,9 +419,9 @@ Turn(GgUpload *upload, bool *active)
 	for (int i = 0; i < GG_MAX_LOADS; i++)
 	{
 		GgLoadJob  *job = &device->loads_under_way[i];
-		uint64		word = GgLoadWord(job);
-		uint32		serial = GgLoadWordSerial(word);
-		GgLoadState state = GgLoadWordState(word);
+		uint64		word = GgReadWord(&job->word);
+		uint32		serial = GgWordSerial(word);
+		GgLoadState state = GgWordState(word);
 
 		if (state != GG_LOAD_CREATE && state != GG_LOAD_OPEN && state != GG_LOAD_FINISH)
 			continue;
@@ -453,10 +453,10 @@ Turn(GgUpload *upload, bool *active)
 	}
 	for (int i = 0; i < GG_MAX_LOADS; i++)
 	{
-		uint64		word = GgLoadWord(&device->loads_under_way[i]);
+		uint64		word = GgReadWord(&device->loads_under_way[i].word);
 
-		if (finishing[i] != 0 && GgLoadWordSerial(word) == finishing[i] &&
-			GgLoadWordState(word) == GG_LOAD_FINISH)
+		if (finishing[i] != 0 && GgWordSerial(word) == finishing[i] &&
+			GgWordState(word) == GG_LOAD_FINISH)
 		{
 			Finish(upload, i, finishing[i]);
 			done = true;

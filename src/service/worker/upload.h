@@ -5,7 +5,7 @@
 #ifndef GG_UPLOAD_H
 #define GG_UPLOAD_H
 
-#include "service/shared/load.h"
+#include "service/shared/shmem.h"
 
 typedef struct GgUpload GgUpload;
 

@@ -292,9 +292,6 @@ extern bool GgIsSpare(const GgWorker *worker, const GgResident *resident);
 /* How long after one was asked for the next part of an index may be. */
 #define GG_PART_PAUSE_US	UINT64CONST(1000000)
 
-/* The copy that a device has of an index, if it is READY; -1: it has none. */
-extern int	GgFindCopy(GgDevice *device, const GgResidentKey *key);
-
 /* Does a copy have the graph?  What it offers to the taker, or to GG_TO_ANYBODY, does not count. */
 #define GG_TO_NOBODY		(-1)
 #define GG_TO_ANYBODY		(-2)

@@ -4,6 +4,7 @@
  */
 #include <algorithm>
 #include <atomic>
+#include <dlfcn.h>
 #include <memory>
 #include <pthread.h>
 #include <stdarg.h>
@@ -34,9 +35,6 @@
 
 __thread dim3 gridDim;
 __thread dim3 blockDim;
-
-/* The linker's: where the program begins. */
-extern "C" const char __executable_start;
 
 namespace emulate
 {
@@ -841,14 +839,15 @@ static void
 tell(const group &g, const void *kernel, uint64_t blocks)
 {
 	size_t		shared = 0;
+	Dl_info		its;			/* the program, or the library, that the kernel is in */
 
-	if (getenv("GG_EMULATE_LAUNCHES") == NULL)
+	if (getenv("GG_EMULATE_LAUNCHES") == NULL || dladdr(kernel, &its) == 0)
 		return;
 	for (const variable &v : g.members[0].shared)
 		shared += v.bytes;
 	printf("launch %lx %lu %zu\n",
-		   (unsigned long) ((const char *) kernel - &__executable_start), (unsigned long) blocks,
-		   shared);
+		   (unsigned long) ((const char *) kernel - (const char *) its.dli_fbase),
+		   (unsigned long) blocks, shared);
 }
 
 cudaError_t

@@ -1,0 +1,174 @@
+/*
+ * resident.h
+ *		An entry of a device's table: an index that is on the device, or is to be.
+ */
+#ifndef GG_RESIDENT_H
+#define GG_RESIDENT_H
+
+#include "service/shared/service.h"
+
+#include "port/atomics.h"
+#include "utils/timestamp.h"
+
+/*
+ * What a resident is a copy of.  REINDEX, TRUNCATE and CLUSTER change the locator, builds change
+ * the instance, merges and cuts of the delta change the generation.  A database that is dropped and
+ * made anew from the same template, with the same number, has all of these again, so its stamp
+ * (`database`) is part of the key.
+ */
+typedef struct GgResidentKey
+{
+	GgRelFileLocator locator;
+	uint64		instance;
+	uint64		database;		/* GgDatabaseStamp(), where the instance is known */
+	uint64		generation;
+} GgResidentKey;
+
+/* src/README, "Residents", tells who makes which change. */
+typedef enum GgResidentState
+{
+	GG_RESIDENT_FREE = 0,
+	GG_RESIDENT_WANTED,			/* a loader is to be started */
+	GG_RESIDENT_LOADING,
+	GG_RESIDENT_READY,
+	GG_RESIDENT_FAILED,			/* not tried again before retry_us */
+	GG_RESIDENT_EVICTING		/* no new queries; goes when the last batch in flight has ended */
+} GgResidentState;
+
+/*
+ * The version before the current one.  A merge brings its version ahead of the flip of the index's
+ * directory.  Until then queries find the directory that the version before is for.
+ */
+typedef struct GgPrevious
+{
+	uint32		serial;			/* 0: there is none to be used */
+	uint32		version;
+	uint64		generation;
+	uint32		nsegments;
+	uint32		graphs[GG_MAX_SEGMENTS];
+	uint32		missing;
+	uint32		coded;
+	uint32		rowless;
+	uint32		halved;
+	uint64		delta_first;
+	uint32		delta_pages;
+} GgPrevious;
+
+/*
+ * One entry of a device's table: an index that is on the device, or is to be.  Times with _at are
+ * shown to users.  Times with _us are of GgNowMicros(), a clock that nobody sets.
+ */
+typedef struct GgResident
+{
+	GgResidentState state;
+	uint32		use;			/* new with every use of this entry */
+	uint32		serial;			/* new with every version that is made ready */
+	uint32		version;		/* 0 or 1: the worker's GgResidentVersion that queries go to */
+	GgResidentKey key;			/* instance 0: preloaded, not known before it is opened */
+	Oid			database;
+	Oid			relation;
+	char		name[NAMEDATALEN];	/* of the index; "" until a loader opened it */
+	pg_atomic_uint32 refresh;	/* READY: 0, GG_REFRESH_WANTED or _LOADING */
+	bool		forced;			/* at any cost: see GG_ASKED_BY_MAINTAINER */
+	bool		grow;			/* the refresh is to bring segments that are missing */
+	bool		replica;		/* another device has a copy that is not marked so; replica.c */
+	bool		part;			/* it is to have what no other device has, but for the delta */
+	int32		devices;		/* the index's option, as last seen */
+	bool		offers;			/* another device is to have this graph in its place: */
+	uint32		offered;
+	int32		taker;			/* that device's place in gg_service->devices, and ... */
+	uint64		taker_epoch;	/* ... of its worker */
+	uint64		offered_us;
+	uint64		replicate_us;	/* when the next replica may be asked for */
+	int32		fault;			/* GgFault, of the request */
+	uint32		nsegments;
+	uint32		graphs[GG_MAX_SEGMENTS];	/* GgGraphId() of list i */
+	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
+	uint32		coded;			/* bitmap of those that walks measure by codes */
+	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
+	uint32		halved;			/* bitmap of those whose rows it has in half precision */
+	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
+	uint64		delta_first;
+	uint32		delta_pages;
+	uint64		vacuum_epoch;	/* that the delta was read in */
+	GgPrevious	previous;
+	pg_atomic_uint64 flipped_us;	/* when the directory became the one that a version which
+									 * came ahead is for; 0 before */
+	uint64		bytes;
+	uint64		missing_bytes;	/* that the segments that are missing would take */
+	uint64		host_bytes;		/* pinned memory of the host, with rows of coded segments */
+	pg_atomic_uint64 used;		/* for LRU: a clock that ticks with every query of the device */
+	pg_atomic_uint64 queries;	/* that looked for the index here */
+	uint64		cooled_queries;	/* as many of them are in ... */
+	double		heat;			/* ... the worker's: each counts half as much after GG_COOL_MS */
+	uint64		grow_us;		/* when it may grow next */
+	uint64		rested_us;		/* from when on it may be evicted: GG_REST */
+	TimestampTz loaded_at;
+	double		load_s;
+	TimestampTz refreshed_at;	/* of the last refresh, or loaded_at */
+	uint64		refreshed_us;
+	uint64		began_us;		/* start of the load or refresh that made this version */
+	double		refresh_s;
+	double		delta_s;		/* the delta's share of the last load or refresh */
+	uint32		refreshes;
+	uint32		failures;		/* in a row */
+	TimestampTz failed_at;		/* the last of them */
+	uint64		failed_us;
+	uint64		retry_us;		/* FAILED, and of a refresh that failed */
+	GgReason	reason;			/* FAILED: GG_REASON_MEMORY or GG_REASON_FAILED */
+	char		error[160];		/* of the last load or refresh that failed */
+} GgResident;
+
+#define GG_REFRESH_WANTED	1
+#define GG_REFRESH_LOADING	2
+
+/*
+ * What entries are found by, apart from them: a search of a thousand entries reads 8 kB, and not a
+ * megabyte.  Written with the entry (GgTagEntry), and means nothing where that is FREE.
+ */
+typedef struct GgResidentTag
+{
+	uint32		file;			/* GgFileTag() of the locator */
+	Oid			relation;
+} GgResidentTag;
+
+/* The number of the file, which few relations of all databases share. */
+static inline uint32
+GgFileTag(const GgRelFileLocator *locator)
+{
+	Oid			oids[3];
+
+	StaticAssertStmt(sizeof(GgRelFileLocator) == sizeof(oids), "a locator is three numbers");
+	memcpy(oids, locator, sizeof(oids));
+	return oids[2];
+}
+
+/* What queries name (GgResidentRef.entry): one of the two versions of an entry. */
+static inline uint32
+GgPlaceOf(uint32 entry, uint32 version)
+{
+	return 2 * entry + version;
+}
+
+static inline uint32
+GgEntryOf(uint32 place)
+{
+	return place / 2;
+}
+
+/*
+ * A version that was replaced answers queries until its last batch in flight has ended, and for
+ * at least this long: a backend may have looked it up just before.
+ */
+#define GG_REPLACED_MS		5
+
+/*
+ * One that was replaced ahead of a flip, until the flip was noted.  A flip that did not come
+ * within this time will not come: the merge has failed.
+ */
+#define GG_AHEAD_MS			5000
+
+/* Half of a resident's heat, which counts queries, is gone after this time. */
+#define GG_COOL_MS			10000
+
+#endif							/* GG_RESIDENT_H */

@@ -1,0 +1,70 @@
+/*
+ * start.c
+ *		How the service starts: its settings, its memory and its workers are made known.
+ *
+ * The postmaster does this.  A worker that ends has its successor started, too.
+ */
+#include "service/shared/shmem.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+
+/* i: the device's place in gg_service->devices. */
+static void
+DescribeWorker(BackgroundWorker *worker, int i, int number)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS;
+	/* a hot standby is searched, too */
+	worker->bgw_start_time = BgWorkerStart_ConsistentState;
+	worker->bgw_restart_time = 1;
+	snprintf(worker->bgw_library_name, sizeof(worker->bgw_library_name), "gpugraph");
+	snprintf(worker->bgw_function_name, sizeof(worker->bgw_function_name), "GgWorkerMain");
+	snprintf(worker->bgw_name, BGW_MAXLEN, "gpugraph device %d", number);
+	snprintf(worker->bgw_type, BGW_MAXLEN, "gpugraph device");
+	worker->bgw_main_arg = Int32GetDatum(i);
+}
+
+bool
+GgStartWorker(GgDevice *device)
+{
+	BackgroundWorker worker;
+	int			i = 0;
+
+	while (gg_service->devices[i] != device)
+		i++;
+	DescribeWorker(&worker, i, device->number);
+	return RegisterDynamicBackgroundWorker(&worker, NULL);
+}
+
+void
+GgServiceInit(void)
+{
+	bool		preloading = process_shared_preload_libraries_in_progress;
+	int			numbers[GG_MAX_DEVICES];
+	int			count;
+
+	GgDefineServiceSettings(preloading);
+	if (!preloading)
+		return;
+
+	count = GgDevicesOfSetting(numbers);
+	if (count == 0)
+		return;
+	if (GgServiceOps() == NULL)
+	{
+		ereport(LOG,
+				(errmsg("gpugraph was built without CUDA: there will be no GPU service"),
+				 errhint("Build gpugraph with nvcc, or leave it out of "
+						 "shared_preload_libraries.")));
+		return;
+	}
+	GgUseServiceMemory(count, numbers);
+	for (int i = 0; i < count; i++)
+	{
+		BackgroundWorker worker;
+
+		DescribeWorker(&worker, i, numbers[i]);
+		RegisterBackgroundWorker(&worker);
+	}
+}

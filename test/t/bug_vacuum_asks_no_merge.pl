@@ -1,0 +1,34 @@
+# VACUUM that gives back a segment without rows asks a worker to build the other one without its
+# dead rows, though what it gave back cannot be used again yet.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Merging;
+
+my $node = merging_node('asks', conf => 'gpugraph.merge_workers = 0');
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE items (id int, val vector(8)) WITH (vacuum_truncate = off);
+CREATE FUNCTION fill(a int, b int) RETURNS SETOF items LANGUAGE sql AS $$
+	SELECT i, (SELECT array_agg(sin(i * j + i % 17))::real[]::vector(8)
+		FROM generate_series(1, 8) j) FROM generate_series(a, b) i
+$$;
+INSERT INTO items SELECT * FROM fill(1, 10000);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (seal_rows = 500);
+INSERT INTO items SELECT * FROM fill(10001, 12000);
+VACUUM items;
+SQL
+is(merge_info($node, 'segments'), 2, 'a large segment and a small one');
+$node->append_conf('postgresql.conf', 'gpugraph.merge_workers = 1');
+$node->reload;
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id > 10000 OR id % 3 = 0');
+$node->safe_psql('postgres', 'VACUUM items');
+ok(defined wait_for(sub { merge_info($node, 'dead_rows') < 500 }),
+	'the dead rows of the large segment are left out');
+
+$node->stop;
+done_testing();
