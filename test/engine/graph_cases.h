@@ -59,10 +59,10 @@ connected_cases(const gg_build_params *params, size_t count)
 		const char *what;
 	}			cases[] = {
 		{SHAPE_UNIFORM, 3000, 1, "uniform"},
-		{SHAPE_MANIFOLD, 10000, 500, "500 clusters"},
-		{SHAPE_TIGHT, 10000, 500, "500 tight clusters"},
-		{SHAPE_COPIES, 9000, 20, "20 copies of each row"},
-		{SHAPE_EQUAL, 9000, 1, "equal rows"}
+		{SHAPE_MANIFOLD, 7000, 350, "350 clusters"},
+		{SHAPE_TIGHT, 7000, 350, "350 tight clusters"},
+		{SHAPE_COPIES, 7000, 20, "20 copies of each row"},
+		{SHAPE_EQUAL, 7000, 1, "equal rows"}
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -133,7 +133,7 @@ recall_cases(void (*judge) (const recall_set *set, size_t i))
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(12000, 6),
+		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(8000, 4),
 							 .dim = cases[i].shape == SHAPE_UNIFORM ? 8 : 32,
 							 .clusters = cases[i].clusters, .metric = cases[i].metric,
 							 .element = cases[i].element, .seed = 9 + i};

@@ -17,7 +17,7 @@ CONF
 
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE source AS SELECT i AS id, (SELECT array_agg(sin(i * d) + cos(i * 0.37 + d * d)
-	ORDER BY d) FROM generate_series(1, 16) d)::vector(16) AS val FROM generate_series(1, 14000) i;
+	ORDER BY d) FROM generate_series(1, 16) d)::vector(16) AS val FROM generate_series(1, 8000) i;
 ALTER TABLE source ADD exact vector(16);
 UPDATE source SET exact = val;
 -- What differs between the device's answers and the CPU's: 'same' if nothing. Rows whose distances
@@ -93,7 +93,7 @@ for (
 DROP TABLE IF EXISTS items;
 CREATE TABLE items (id int, cat int, val $type(16))
 	WITH (fillfactor = 50, autovacuum_enabled = off);
-INSERT INTO items SELECT id, 0, exact$cast FROM source WHERE id <= 11500;
+INSERT INTO items SELECT id, 0, exact$cast FROM source WHERE id <= 6000;
 CREATE INDEX items_idx ON items USING gpugraph (val $class)
 	WITH (seal_rows = 0, storage = $storage);
 ALTER TABLE source ALTER val TYPE $type(16) USING exact$cast;
@@ -118,7 +118,7 @@ SQL
 
 	# a delta of many pages, its last one not on the device, and rows that came after the load
 	$node->safe_psql('postgres',
-		'INSERT INTO items SELECT id, 0, val FROM source WHERE id > 11500');
+		'INSERT INTO items SELECT id, 0, val FROM source WHERE id > 6000');
 	compare_all("$what, a delta");
 	$node->safe_psql('postgres', "INSERT INTO items SELECT id, 0, val FROM source WHERE id < 100");
 	compare_all("$what, a delta that grows");
