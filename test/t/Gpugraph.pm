@@ -10,6 +10,7 @@ use IPC::Run ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
@@ -185,11 +186,14 @@ sub wait_for
 {
 	my ($code) = @_;
 	my $start = time;
+	my $pause_us = 10_000;
 
 	while (time - $start < 60)
 	{
 		return time - $start if $code->();
-		usleep(10_000);
+		usleep($pause_us);
+		# a look may start a client and a server process
+		$pause_us = min($pause_us * 1.2, 150_000);
 	}
 	return;
 }
