@@ -56,8 +56,9 @@ LookAt(Relation index, Relation heap, GgMergeLook *look)
 }
 
 /*
- * Is a merge due, as far as the directory tells?  What VACUUM has just given back is no reason
- * against it, as it would be under an old snapshot: it can be used again soon.
+ * Is a merge due, as far as the directory tells?  Blocks that cannot be used again are no reason
+ * against it here: VACUUM may have given them back just now.  Whoever merges looks again whether an
+ * old snapshot keeps them.
  */
 static bool
 MergeIsDue(Relation index, Relation heap)
