@@ -5,7 +5,7 @@
  *
  *	working_copy.cu	rows made ready for comparing
  *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
- *	knn_graph.cu	GNND iterations
+ *	knn_graph.cu	GNND iterations; gnnd.cuh: step by step
  *	lists.cu		random lists, exact last distances
  *	merge.cu		the same over lists that are known of parts: GGM
  *	extend.cu		few rows into a large graph, by searching it

@@ -46,6 +46,7 @@
  *
  * Oracle: exact neighbours by recall (test_cuda_build.c).
  */
+#include "gnnd.cuh"
 #include "rank.cuh"
 #include "tile.cuh"
 
@@ -73,8 +74,6 @@ static_assert(GROUP == 2 * GG_NARROW_SAMPLES && GROUP == GG_MAX_SAMPLES, "one gr
 #define RANDOM_ITERATIONS 20
 #define FIRST_TERMINATION 0.06f	/* from cells */
 #define TERMINATION 0.03f
-
-#define NO_SAMPLE 0xFFFFFFFFu
 
 /* ---- summaries --------------------------------------------------------------------- */
 
@@ -134,29 +133,29 @@ summaries_kernel(gg_cuda_rows rows, const uint64_t *lists, uint32_t k, uint32_t 
 
 /* ---- sample ---------------------------------------------------------------------- */
 
-/* A bijection of 32-bit numbers and its inverse: reverse samples compete by it. */
-__device__ static inline uint32_t
-scramble(uint32_t id, uint32_t seed)
-{
-	return (id ^ seed) * 0x9E3779B1u;
-}
-
-__device__ static inline uint32_t
-unscramble(uint32_t value, uint32_t seed)
-{
-	return value * 0x0E8B2F51u ^ seed;
-}
-static_assert(0x9E3779B1u * 0x0E8B2F51u == 1u, "inverse modulo 2^32");
-
 /*
  * Samples of one age are `span` words per row, GROUP or twice as many: in the first half ids of its
  * own list, in the second one scrambled ids of rows that sampled this one; p of each are used.
  */
+typedef struct sample_args
+{
+	uint32_t	n;
+	uint32_t	p;
+	uint32_t	span;
+	uint32_t	seed;
+	uint64_t   *lists;
+	uint32_t   *fresh;			/* n x span, as old */
+	uint32_t   *old;
+} sample_args;
+
 template <int R>
 static __global__ void
-sample_kernel(uint32_t n, uint64_t *lists, uint32_t p, uint32_t span, uint32_t seed,
-			  uint32_t first, uint32_t *fresh, uint32_t *old)
+sample_kernel(const sample_args args, uint32_t first)
 {
+	const uint32_t n = args.n;
+	const uint32_t p = args.p;
+	const uint32_t span = args.span;
+	const uint32_t seed = args.seed;
 	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
 	uint32_t	nfresh = 0;
@@ -167,7 +166,7 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t p, uint32_t span, uint32_t s
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{
-		uint64_t   *entry = &lists[(uint64_t) row * (32 * R) + r * 32 + lane];
+		uint64_t   *entry = &args.lists[(uint64_t) row * (32 * R) + r * 32 + lane];
 		const uint64_t key = *entry;
 		const bool	used = gg_key_id(key) < n;
 		const bool	is_fresh = used && (key & GG_KEY_NEW) != 0;
@@ -183,7 +182,7 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t p, uint32_t span, uint32_t s
 		if (used && at < p)
 		{
 			const uint32_t id = gg_key_id(key);
-			uint32_t   *samples = is_fresh ? fresh : old;
+			uint32_t   *samples = is_fresh ? args.fresh : args.old;
 
 			samples[(uint64_t) row * span + at] = id;
 			/* the slot must not depend on the order of arrival, nor be the same each iteration */
@@ -196,28 +195,6 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t p, uint32_t span, uint32_t s
 }
 
 /* ---- local join ------------------------------------------------------------------- */
-
-typedef struct local_args
-{
-	gg_cuda_rows rows;
-	const uint32_t *order;		/* row of a block, or NULL */
-	const uint32_t *fresh;
-	const uint32_t *old;
-	const uint32_t *summaries;
-	const uint8_t *parts;		/* n, or NULL */
-	uint64_t   *offers;
-	uint32_t	words;			/* of a summary */
-	/* that a row's chunks need, at most STAGES: more blocks fit beside */
-	uint32_t	stages;
-	uint32_t	seed;			/* of this iteration's samples */
-	uint32_t	summary_seed;	/* of this iteration, too */
-} local_args;
-
-__device__ static inline uint64_t
-lower(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 __device__ static inline void
 offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
@@ -651,30 +628,8 @@ update_kernel(uint32_t n, uint64_t *lists, uint32_t k, uint64_t *offers, uint32_
 
 /* ---- iterations ---------------------------------------------------------- */
 
-/* What the steps of all iterations share. */
-class gnnd
-{
-public:
-	const gg_cuda_rows *rows;
-	uint32_t	length;			/* of a list in memory */
-	uint32_t	k;				/* its entries that count */
-	uint32_t	iterations;		/* at most */
-	uint32_t	p;
-	uint32_t	span;			/* words of samples of one age per row */
-	uint64_t   *lists;
-	cudaStream_t stream;
-	const gg_control *control;
-	gg_cuda_buffer<uint32_t> fresh;
-	gg_cuda_buffer<uint32_t> old;
-	gg_cuda_buffer<uint32_t> summaries;
-	gg_cuda_buffer<uint64_t> offers;
-	gg_cuda_buffer<unsigned long long> updates;
-	local_args	args;
-	gg_cuda_pace pace;
-};
-
-static gg_status
-gnnd_begin(gnnd *g, uint32_t p, const uint32_t *order, gg_cuda_meter *meter)
+gg_status
+gg_cuda_gnnd_begin(gnnd *g, uint32_t p, const uint32_t *order, gg_cuda_meter *meter)
 {
 	const gg_cuda_rows *rows = g->rows;
 	const uint32_t n = rows->n;
@@ -701,8 +656,8 @@ gnnd_begin(gnnd *g, uint32_t p, const uint32_t *order, gg_cuda_meter *meter)
 	return g->pace.step(g->stream, g->control, __func__);
 }
 
-static gg_status
-gnnd_summaries(gnnd *g)
+gg_status
+gg_cuda_gnnd_summaries(gnnd *g)
 {
 	const uint32_t n = g->rows->n;
 	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
@@ -721,11 +676,15 @@ gnnd_summaries(gnnd *g)
 	return gg_ok();
 }
 
-static gg_status
-gnnd_sample(gnnd *g)
+gg_status
+gg_cuda_gnnd_sample(gnnd *g)
 {
 	const uint32_t n = g->rows->n;
 	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
+	const sample_args args = {
+		.n = n, .p = g->p, .span = g->span, .seed = g->args.seed, .lists = g->lists,
+		.fresh = g->fresh.get(), .old = g->old.get()
+	};
 
 	GG_CUDA_TRY(cudaMemsetAsync(g->fresh.get(), 0xFF, g->fresh.bytes(), g->stream));
 	GG_TRY(g->pace.step(g->stream, g->control, __func__));
@@ -738,8 +697,7 @@ gnnd_sample(gnnd *g)
 
 		GG_SWITCH_LENGTH(g->length,
 			(sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (n, g->lists, g->p, g->span, g->args.seed, (uint32_t) first, g->fresh.get(),
-			  g->old.get())));
+			 (args, (uint32_t) first)));
 		GG_CUDA_LAUNCHED("sample_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	}
@@ -760,8 +718,8 @@ launch_join(const gnnd *g, uint32_t first, uint32_t count, uint32_t shared)
 	return gg_ok();
 }
 
-static gg_status
-gnnd_join(gnnd *g, uint32_t iteration)
+gg_status
+gg_cuda_gnnd_join(gnnd *g, uint32_t iteration)
 {
 	const gg_cuda_rows *rows = g->rows;
 	const uint64_t n = rows->n;
@@ -791,8 +749,8 @@ gnnd_join(gnnd *g, uint32_t iteration)
 }
 
 /* *changed: entries that came into the lists. */
-static gg_status
-gnnd_update(gnnd *g, unsigned long long *changed)
+gg_status
+gg_cuda_gnnd_update(gnnd *g, unsigned long long *changed)
 {
 	const uint32_t n = g->rows->n;
 	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
@@ -846,15 +804,15 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, const gg_cuda_lists &lists, const gg_buil
 	g.stream = run.stream;
 	g.control = run.control;
 	g.args.parts = parts != NULL ? parts->of : NULL;
-	GG_TRY(gnnd_begin(&g, gg_cuda_samples(params), order, run.meter));
+	GG_TRY(gg_cuda_gnnd_begin(&g, gg_cuda_samples(params), order, run.meter));
 	for (uint32_t iteration = 0; iteration < g.iterations; iteration++)
 	{
 		g.args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
 		g.args.summary_seed = gg_mix(g.args.seed);
-		GG_TRY(gnnd_summaries(&g));
-		GG_TRY(gnnd_sample(&g));
-		GG_TRY(gnnd_join(&g, iteration));
-		GG_TRY(gnnd_update(&g, &changed));
+		GG_TRY(gg_cuda_gnnd_summaries(&g));
+		GG_TRY(gg_cuda_gnnd_sample(&g));
+		GG_TRY(gg_cuda_gnnd_join(&g, iteration));
+		GG_TRY(gg_cuda_gnnd_update(&g, &changed));
 		stats->iterations = iteration + 1;
 		stats->changed = (float) ((double) changed / ((double) n * lists.k));
 		if (changed < termination(params, parts, iteration) * places ||

@@ -251,15 +251,21 @@ code_plane_bytes(uint32_t pieces)
 	return (pieces + 3) / 4 * 64;
 }
 
-/*
- * Four bytes each of a query's high and low parts: of the elements that are in one plane of bytes
- * b .. b + 3.  Adds the elements to *sum.
- */
-static __device__ __forceinline__ void
-code_query_word(const float *x, uint32_t dim, uint32_t bits, uint32_t b, uint32_t plane,
-				double scale, uint32_t *high, uint32_t *low, int32_t *sum)
+/* Four elements of a query: their high bytes, their low bytes, their sum. */
+typedef struct code_word
 {
-	*high = *low = 0;
+	uint32_t	high;
+	uint32_t	low;
+	int32_t		sum;
+} code_word;
+
+/* Of a query, the elements that are in one plane of bytes b .. b + 3. */
+static __device__ __forceinline__ code_word
+code_query_word(const float *x, uint32_t dim, uint32_t bits, uint32_t b, uint32_t plane,
+				double scale)
+{
+	code_word	word = {0, 0, 0};
+
 #pragma unroll
 	for (uint32_t j = 0; j < 4; j++)
 	{
@@ -267,10 +273,11 @@ code_query_word(const float *x, uint32_t dim, uint32_t bits, uint32_t b, uint32_
 		const int32_t element = i < dim ? gg_code_query_element(code_integer(x[i]), scale) : 0;
 		const int32_t lower = (int8_t) (element & 0xFF);
 
-		*sum += element;
-		*low |= (uint32_t) (lower & 0xFF) << (8 * j);
-		*high |= (uint32_t) ((element - lower) >> 8 & 0xFF) << (8 * j);
+		word.sum += element;
+		word.low |= (uint32_t) (lower & 0xFF) << (8 * j);
+		word.high |= (uint32_t) ((element - lower) >> 8 & 0xFF) << (8 * j);
 	}
+	return word;
 }
 
 /*
@@ -307,8 +314,13 @@ code_prepare_product(const search_view &view, float *x, void *scratch, uint32_t 
 	factor.scale = largest == 0 ? 0.0f : (float) (unit / scale);
 	factor.base = view.metric == GG_METRIC_L2 ? (float) ((double) square * unit * unit) : 0.0f;
 	for (uint32_t i = threadIdx.x; i < words * (8 / BITS); i += WARPS * 32)
-		code_query_word(x, dim, BITS, i % words * 4, i / words, scale, &prepared[i],
-						&prepared[words * (8 / BITS) + i], &sum);
+	{
+		const code_word word = code_query_word(x, dim, BITS, i % words * 4, i / words, scale);
+
+		prepared[i] = word.high;
+		prepared[words * (8 / BITS) + i] = word.low;
+		sum += word.sum;
+	}
 	/* the last fold's barriers stand between x and what comes there next */
 	factor.sum = code_sum<WARPS>(sum, scratch);
 	code_sync<WARPS>();

@@ -265,7 +265,7 @@ exact_read(const search_view &view, const exact_args &args, const exact_block<QU
 			keys[q] = GG_KEY_NONE;
 		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, block.queries, block.query_pad,
 													  block.inverses, block.packed[lane], count,
-													  lane, keys);
+													  keys);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
 			offer(keys[q], list[q], args.k, lane);

@@ -42,9 +42,9 @@ exact_inverse(const float *query, uint32_t dim, uint32_t lane)
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static __device__ __forceinline__ void
 exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
-			  const float *inverses, uint32_t row, uint32_t count, uint32_t lane,
-			  uint64_t (&keys)[QUERIES])
+			  const float *inverses, uint32_t row, uint32_t count, uint64_t (&keys)[QUERIES])
 {
+	const uint32_t lane = threadIdx.x & 31;
 	const int	elements = 16 / (int) sizeof(ELEMENT);
 	const int	teams = 32 / TEAM;
 	const int	flights = 4;	/* pieces of a row in flight a lane, of each of two rows */

@@ -105,7 +105,7 @@ measure_kernel(const __grid_constant__ search_view view, const __grid_constant__
 		for (int q = 0; q < QUERIES; q++)
 			key[q] = GG_KEY_NONE;
 		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, raw, query_pad, inverses, row, count,
-													  lane, key);
+													  key);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
 			if (lane < count && q < nq)

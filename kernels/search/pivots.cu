@@ -309,13 +309,21 @@ keep_nearest(const search_view &view, const float (&sums)[2][4][4], const float 
 		}
 }
 
+/* Where queries' entries go: nq x slices x ENTRY_NODES. */
+typedef struct entry_lists
+{
+	uint64_t   *keys;
+	uint32_t	nq;
+	uint32_t	slices;
+} entry_lists;
+
 /*
  * End of a run: the best of every query so far, those of this run among them, to its entries.
  * words: TILE_QUERIES x RUN_WORDS in shared memory, which nobody reads any more.
  */
 static __device__ __forceinline__ void
-end_run(const search_view &view, uint32_t run, bool first, uint32_t nq, uint32_t slices,
-		const kept_words &kept, uint32_t *words, uint64_t *entries)
+end_run(const search_view &view, uint32_t run, bool first, const kept_words &kept, uint32_t *words,
+		const entry_lists &entries)
 {
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
@@ -330,11 +338,12 @@ end_run(const search_view &view, uint32_t run, bool first, uint32_t nq, uint32_t
 	{
 		const uint32_t row = warp * (TILE_QUERIES / 8) + i;
 		const uint32_t query = blockIdx.x * TILE_QUERIES + row;
-		uint64_t   *mine = entries + ((size_t) query * slices + blockIdx.y) * ENTRY_NODES + lane;
+		uint64_t   *mine = entries.keys +
+			((size_t) query * entries.slices + blockIdx.y) * ENTRY_NODES + lane;
 		uint32_t	sorted[RUN_WORDS / 32];
 		uint64_t	key = GG_KEY_NONE;
 
-		if (query >= nq)
+		if (query >= entries.nq)
 			break;
 #pragma unroll
 		for (int j = 0; j < RUN_WORDS / 32; j++)
@@ -421,8 +430,8 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 		if ((tile + 1) % RUN_TILES != 0 && tile + 1 < last_tile)
 			continue;
 		/* there were barriers since the run before was read */
-		end_run(view, tile / RUN_TILES, tile / RUN_TILES == first_run, nq, slices, kept,
-				(uint32_t *) (shared + STAGES * OPERAND_BYTES), entries);
+		end_run(view, tile / RUN_TILES, tile / RUN_TILES == first_run, kept,
+				(uint32_t *) (shared + STAGES * OPERAND_BYTES), {entries, nq, slices});
 		forget_words(kept);
 	}
 }

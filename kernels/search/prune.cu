@@ -103,27 +103,32 @@ element_of(const search_view &view, const float *raw, float inverse, uint32_t i)
 	return (value - (view.mean != NULL && i < view.dim ? view.mean[i] : 0)) * view.scale;
 }
 
-/*
- * What a product with the halves must be for a row to be as near as `distance`.  Lengths: `given`
- * of the query as it came, `length` of what the halves are of, and `mean` in the rows' coordinates;
- * offset: <mean, query>, as a distance has it; unit: the power of two of the halves.
- */
+/* What least_product() knows of a query. */
+typedef struct halved_query
+{
+	float		given;			/* length of the query as it came */
+	float		length;			/* of what the halves are of */
+	float		mean;			/* of the mean in the rows' coordinates */
+	float		offset;			/* <mean, query>, as a distance has it */
+	float		unit;			/* the power of two of the halves */
+} halved_query;
+
+/* What a product with the halves must be for a row to be as near as `distance`. */
 static __device__ __forceinline__ float
-least_product(const search_view &view, float distance, float error, float given, float length,
-			  float mean, float offset, float unit)
+least_product(const search_view &view, const halved_query &query, float distance, float error)
 {
 	const bool	cosine = view.metric == GG_METRIC_COSINE;
-	const double scale = (double) view.scale * unit;
+	const double scale = (double) view.scale * query.unit;
 	/* where exact.cu's sums may overflow, distances say nothing */
-	const bool	sound = (double) given * (mean + 65536 * sqrtf((float) view.dim)) / view.scale <
-		1e38;
+	const bool	sound = (double) query.given *
+		(query.mean + 65536 * sqrtf((float) view.dim)) / view.scale < 1e38;
 	const double one = cosine ? 1 : 0;
 
 	/* cosine distances end at 2 */
 	if (!sound || !isfinite(distance) || (cosine && distance >= 2))
 		return -INFINITY;
-	return (float) ((one - distance - offset - error * one - ERROR_LEAST) * scale -
-					(double) error * mean * length);
+	return (float) ((one - distance - query.offset - error * one - ERROR_LEAST) * scale -
+					(double) error * query.mean * query.length);
 }
 
 /* Query q as a column of the operand, and what it asks of rows.  By a warp. */
@@ -181,8 +186,8 @@ prepare_query(const search_view &view, const prune_args &args, uint32_t q, __hal
 		query->bound = view.scale * sqrtf(distance + ERROR_LEAST) * (1 + args.error) + query->lost;
 	}
 	else
-		*query = {length, lost, 0, least_product(view, distance, args.error, given, length + lost,
-												 mean, offset, unit)};
+		*query = {length, lost, 0, least_product(view, {given, length + lost, mean, offset, unit},
+												 distance, args.error)};
 }
 
 /* All of them.  Columns beyond them are zeros. */

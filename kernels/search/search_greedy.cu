@@ -46,7 +46,21 @@ typedef struct greedy_walk
 	uint64_t	kept;			/* R, ascending over the lanes */
 	uint64_t	next;			/* the nearest newcomer of this step, or GG_KEY_NONE */
 	uint32_t	known;			/* nodes in the set of those seen */
+	uint32_t	parity;			/* of the sums of 32 rows, in all warps: which half is written */
 } greedy_walk;
+
+/* The query as a walk measures it, and rows with their norms. */
+typedef struct greedy_query
+{
+	const void *prepared;
+	float		factor;
+} greedy_query;
+
+typedef struct greedy_rows
+{
+	const char *rows;
+	const float *norms;
+} greedy_rows;
 
 /* Warp 0: put measured nodes, one per lane or GG_KEY_NONE, into R. */
 static __device__ __forceinline__ void
@@ -80,18 +94,17 @@ keep_nodes(greedy_walk *walk, uint32_t *seen, uint64_t key, uint32_t lane)
 /* Measure and keep 32 rows: those at `at`, of nodes `node`; GG_NO_NODE both: none. */
 template <int PATH>
 static __device__ __forceinline__ void
-measure_32(const search_view &view, const char *rows, const float *norms, uint32_t at,
-		   uint32_t node, const void *query, float factor, greedy_shared *shared, uint32_t parity,
-		   greedy_walk *walk)
+measure_32(const search_view &view, const greedy_rows &from, uint32_t at, uint32_t node,
+		   const greedy_query &query, greedy_shared *shared, greedy_walk *walk)
 {
 	const uint32_t lane = threadIdx.x & 31;
-	const float norm = load_norm(norms, at, threadIdx.x < 32 && at != GG_NO_NODE);
-	const float sum = sum_32_rows<PATH, GREEDY_WARPS>(view, rows, at, 32, query, shared->sums,
-													  parity);
+	const float norm = load_norm(from.norms, at, threadIdx.x < 32 && at != GG_NO_NODE);
+	const float sum = sum_32_rows<PATH, GREEDY_WARPS>(view, from.rows, at, 32, query.prepared,
+													  shared->sums, walk->parity);
 
 	if (threadIdx.x < 32)
 		keep_nodes(walk, shared->seen, at == GG_NO_NODE ? GG_KEY_NONE :
-				   make_key(walk_value<PATH>(view, sum, factor, norm), node), lane);
+				   make_key(walk_value<PATH>(view, sum, query.factor, norm), node), lane);
 }
 
 /* Exact keys of R, ascending, in warp 0. */
@@ -184,15 +197,15 @@ greedy_kernel(const __grid_constant__ search_view view,
 	const uint32_t first = blockIdx.x % args.walks * args.nseeds;
 	const uint32_t seeds = min(args.nseeds, view.npivots - first);
 	const float *raw = launch.queries + (size_t) query * view.dim;
-	greedy_walk walk = {GG_KEY_NONE, GG_KEY_NONE, 0};
-	uint32_t	parity = 0;
+	greedy_walk walk = {GG_KEY_NONE, GG_KEY_NONE, 0, 0};
+	greedy_query measured = {prepared, 0};
 	float		inverse;
-	float		factor;
 
 	for (uint32_t i = threadIdx.x; i < 1u << SEEN_BITS; i += GREEDY_WARPS * 32)
 		shared.seen[i] = HASH_EMPTY;
 	inverse = query_inverse_norm<GREEDY_WARPS>(view, raw, shared.scratch);
-	factor = query_prepare<PATH, GREEDY_WARPS>(view, raw, inverse, prepared, shared.scratch);
+	measured.factor = query_prepare<PATH, GREEDY_WARPS>(view, raw, inverse, prepared,
+														shared.scratch);
 	for (uint32_t base = 0; base < seeds; base += 32)
 	{
 		uint32_t	at = base + lane < seeds ? first + base + lane : GG_NO_NODE;
@@ -200,9 +213,9 @@ greedy_kernel(const __grid_constant__ search_view view,
 
 		if (node >= view.n)
 			at = GG_NO_NODE;
-		parity ^= 1;
-		measure_32<PATH>(view, view.pivot_rows, view.pivot_norms, at, node, prepared, factor,
-						 &shared, parity, &walk);
+		walk.parity ^= 1;
+		measure_32<PATH>(view, {view.pivot_rows, view.pivot_norms}, at, node, measured, &shared,
+						 &walk);
 	}
 	for (uint32_t step = 0; step < GG_GREEDY_STEPS; step++)
 	{
@@ -222,9 +235,9 @@ greedy_kernel(const __grid_constant__ search_view view,
 
 			if (node >= view.n)
 				node = GG_NO_NODE;
-			parity ^= 1;
-			measure_32<PATH>(view, view.walk_rows, view.norms, node, node, prepared, factor,
-							 &shared, parity, &walk);
+			walk.parity ^= 1;
+			measure_32<PATH>(view, {view.walk_rows, view.norms}, node, node, measured, &shared,
+							 &walk);
 		}
 	}
 

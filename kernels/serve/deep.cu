@@ -440,8 +440,9 @@ queue_deep_filters(const gg_index *index, const deep_batch *batch, uint32_t firs
 	if (filters->count < apart)
 	{
 		filters->count = apart;
-		GG_TRY(search_filters_queue(index, sources, apart, scratch, matches, &filters->bits,
-									&filters->stride, stream));
+		GG_TRY(search_filters_queue(index, sources, apart, scratch, matches, &filters->stride,
+									stream));
+		filters->bits = scratch->bits.get();
 		filters->matches = matches;
 	}
 	else if (batch->queries[first].filter != NULL)

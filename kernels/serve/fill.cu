@@ -138,18 +138,17 @@ range_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const fl
 
 /* (x - mean) * scale in fp16, zeros to the end of the row */
 __global__ void __launch_bounds__(256)
-halve_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const float *mean,
-			 float scale, char *walk_rows, size_t walk_stride)
+halve_kernel(const __grid_constant__ search_view view, char *walk_rows)
 {
 	uint32_t	lane = threadIdx.x & 31;
 
-	for (uint32_t row = blockIdx.x * 8 + threadIdx.x / 32; row < n; row += gridDim.x * 8)
+	for (uint32_t row = blockIdx.x * 8 + threadIdx.x / 32; row < view.n; row += gridDim.x * 8)
 	{
-		const float *x = (const float *) (rows + (size_t) row * stride);
-		__half	   *to = (__half *) (walk_rows + (size_t) row * walk_stride);
+		const float *x = (const float *) (view.rows + (size_t) row * view.row_stride);
+		__half	   *to = (__half *) (walk_rows + (size_t) row * view.walk_stride);
 
-		for (uint32_t i = lane; i < walk_stride / 2; i += 32)
-			to[i] = __float2half_rn(i < dim ? (x[i] - mean[i]) * scale : 0);
+		for (uint32_t i = lane; i < view.walk_stride / 2; i += 32)
+			to[i] = __float2half_rn(i < view.dim ? (x[i] - view.mean[i]) * view.scale : 0);
 	}
 }
 
@@ -661,9 +660,7 @@ prepare(gg_index *index)
 			view->scale = ldexpf(1, exponent);
 			view->mean = index->mean;
 			view->walk_stride = padded((size_t) view->dim * 2);
-			halve_kernel<<<blocks, 256, 0, stream>>>
-				(view->rows, view->row_stride, view->n, view->dim, view->mean, view->scale,
-				 index->walk_rows.get(), view->walk_stride);
+			halve_kernel<<<blocks, 256, 0, stream>>>(*view, index->walk_rows.get());
 			GG_CUDA_LAUNCHED("halve_kernel");
 			view->walk_rows = index->walk_rows.get();
 		}

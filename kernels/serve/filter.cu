@@ -611,8 +611,8 @@ queue_several(const gg_index *index, const filter_source *filters, uint32_t coun
 
 gg_status
 search_filters_queue(const gg_index *index, const filter_source *filters, uint32_t count,
-					 deep_scratch *scratch, unsigned long long *matches, const uint32_t **bits,
-					 uint32_t *stride, cudaStream_t stream)
+					 deep_scratch *scratch, unsigned long long *matches, uint32_t *stride,
+					 cudaStream_t stream)
 {
 	bool		tids = false;
 
@@ -622,7 +622,6 @@ search_filters_queue(const gg_index *index, const filter_source *filters, uint32
 		GG_TRY(queue_several<small_tids_filter>(index, filters, count, scratch, matches, stream));
 	else
 		GG_TRY(queue_several<small_filter>(index, filters, count, scratch, matches, stream));
-	*bits = scratch->bits.get();
 	*stride = bits_words(index);
 	return gg_ok();
 }

@@ -411,15 +411,28 @@ map_small(gg_index *index, uint32_t nq, uint32_t k, float **queries, uint64_t **
 	return gg_ok();
 }
 
+/* Queries in host memory and the place of their answers. */
+typedef struct host_queries
+{
+	const float *queries;		/* nq x dim */
+	uint32_t	nq;
+	uint32_t	k;
+	uint64_t   *keys;			/* nq x k */
+} host_queries;
+
 /*
  * What searches of both kinds do with host memory: hand batches over, start them by enqueue(), take
  * the answers back.  enqueue is (queries, nq, keys) -> gg_status, pointers the device's.
  */
 template <typename ENQUEUE>
 static gg_status
-search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, uint32_t nq,
-			const gg_control *control, uint64_t *keys, ENQUEUE enqueue)
+search_host(gg_index *index, const host_queries &host, uint32_t batch, const gg_control *control,
+			ENQUEUE enqueue)
 {
+	const float *queries = host.queries;
+	const uint32_t nq = host.nq;
+	const uint32_t k = host.k;
+	uint64_t   *keys = host.keys;
 	const uint32_t dim = index->view.dim;
 	cudaStream_t stream = index->stream.get();
 
@@ -470,7 +483,7 @@ gg_cuda_index_search(gg_index *index, const gg_search_params *params, const floa
 		return gg_fail(GG_EINVAL, __func__, "the index was opened without a graph");
 	GG_TRY(gg_cuda_check_cancel(control, __func__));
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
-	return search_host(index, params->k, MAX_BATCH, queries, nq, control, keys,
+	return search_host(index, {queries, nq, params->k, keys}, MAX_BATCH, control,
 					   [&](const float *q, uint32_t count, uint64_t *found)
 					   {
 						   return gg_cuda_search_enqueue(index, params, q, count, found, stream);
@@ -505,7 +518,7 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 		device_filter = index->filter.get();
 	}
 	batch = batch < 8 ? 8 : batch > MAX_BATCH ? MAX_BATCH : batch;
-	return search_host(index, k, (uint32_t) batch, queries, nq, control, keys,
+	return search_host(index, {queries, nq, k, keys}, (uint32_t) batch, control,
 					   [&](const float *q, uint32_t count, uint64_t *found)
 					   {
 						   return gg_cuda_exact_enqueue(index, k, device_filter, q, count, found,

@@ -286,11 +286,14 @@ typedef struct filter_source
 extern gg_status search_filter_queue(const gg_index *index, const filter_source *filter,
 									 deep_scratch *scratch, unsigned long long *matches,
 									 const uint32_t **bits, cudaStream_t stream);
-/* The same for several small filters, `stride` words apart: as many as go together at most. */
+/*
+ * The same for several small filters, as many as go together at most: scratch's bits, of one filter
+ * `stride` words behind those of the one before.
+ */
 extern gg_status search_filters_queue(const gg_index *index, const filter_source *filters,
 									  uint32_t count, deep_scratch *scratch,
-									  unsigned long long *matches, const uint32_t **bits,
-									  uint32_t *stride, cudaStream_t stream);
+									  unsigned long long *matches, uint32_t *stride,
+									  cudaStream_t stream);
 extern bool search_filter_is_small(const filter_source *filter);
 extern uint32_t search_filters_together(const gg_index *index);
 extern cudaError_t search_filter_ready(void);

@@ -5,25 +5,7 @@
  *
  * Teams of 16 are left out: with 16 warps they spill registers.
  */
-#include "../../../../kernels/search/launch.cuh"
-
-/* Rows in fp16 and products alone. */
-template <typename CALL>
-static inline cudaError_t
-dot_path(walk_path path, CALL call)
-{
-	return path == WALK_HALF_DOT ? call(std::integral_constant<int, WALK_HALF_DOT>()) :
-		cudaErrorInvalidValue;
-}
-
-#define with_path dot_path
-#define search_block_kernel team_block_kernel
-#define search_multi_launch papers_multi_launch
-#define search_multi_ready papers_multi_ready
-#define search_multi_shared papers_multi_shared
-#define search_multi_mail papers_multi_mail
-#define search_multi_plan papers_multi_plan
-#include "../../../../kernels/search/search_multi.cu"
+#include "../../../../kernels/search/search_multi.cuh"
 
 cudaError_t
 papers_block_launch(uint32_t team, const search_view *view, const search_launch *launch,

@@ -7,11 +7,7 @@
  * engine's: entries, list, visited set.  So here is what the size of a team, and the tensor cores,
  * are worth.
  */
-#define search_warp_kernel team_warp_kernel
-#define search_single_shared papers_single_shared
-#define search_single_launch papers_single_launch
-#define search_single_ready papers_single_ready
-#include "../../../../kernels/search/search_single.cu"
+#include "../../../../kernels/search/search_single.cuh"
 
 cudaError_t
 papers_team_launch(uint32_t team, const search_view *view, const search_launch *launch,

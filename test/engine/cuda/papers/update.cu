@@ -2,9 +2,9 @@
  * update.cu
  *		GNND with the paper's updates of lists: section 4.3.
  *
- * A second copy of kernels/build/knn_graph.cu, whose samples and rows these have too; the join and
- * the update are the paper's.  One block per row: all distances of a join come to shared memory, by
- * the tensor cores.  Then a warp takes one sample after the other, and
+ * Samples and rows are those of kernels/build/knn_graph.cu (gnnd.cuh); the join and the update are
+ * the paper's.  One block per row: all distances of a join come to shared memory, by the tensor
+ * cores.  Then a warp takes one sample after the other, and
  *	UPDATE_ALL			(GNND-r1) every pair that it is in,
  *	UPDATE_NEAREST		(GNND-r2) its nearest NEW and its nearest OLD sample
  * is merged into its list, which is locked meanwhile; ids that are there are passed over.
@@ -16,13 +16,15 @@
  *
  * Who comes first at a lock decides ties, so lists differ from run to run in few places.
  */
-#define gg_cuda_gnnd papers_own_gnnd
-#include "../../../../kernels/build/knn_graph.cu"
-
 #include "papers.h"
+
+#include "../../../../kernels/build/gnnd.cuh"
+#include "../../../../kernels/build/list.cuh"
+#include "../../../../kernels/build/tile.cuh"
 
 #define SAMPLES 32				/* p */
 #define SIDE (2 * SAMPLES)		/* samples of one age */
+#define STAGE_BYTES (GG_TILE_COLUMNS * GG_TILE_PITCH)
 
 typedef struct join_args
 {
@@ -372,7 +374,7 @@ papers_gnnd(papers_update update, const gg_cuda_rows *rows, uint32_t length, uin
 	g.iterations = iterations;
 	g.lists = lists;
 	g.stream = stream;
-	GG_TRY(gnnd_begin(&g, SAMPLES, order, NULL));
+	GG_TRY(gg_cuda_gnnd_begin(&g, SAMPLES, order, NULL));
 	GG_TRY(locks.allocate((uint64_t) rows->n * (length / 32)));
 	GG_CUDA_TRY(cudaMemsetAsync(locks.get(), 0, locks.bytes(), stream));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
@@ -383,12 +385,12 @@ papers_gnnd(papers_update update, const gg_cuda_rows *rows, uint32_t length, uin
 		g.args.seed = gg_mix((uint32_t) seed + iteration * 0x632BE5ABu);
 		g.args.summary_seed = gg_mix(g.args.seed);
 		if (update == UPDATE_OURS)
-			GG_TRY(gnnd_summaries(&g));
-		GG_TRY(gnnd_sample(&g));
+			GG_TRY(gg_cuda_gnnd_summaries(&g));
+		GG_TRY(gg_cuda_gnnd_sample(&g));
 		if (update == UPDATE_OURS)
 		{
-			GG_TRY(gnnd_join(&g, iteration));
-			GG_TRY(gnnd_update(&g, &changed));
+			GG_TRY(gg_cuda_gnnd_join(&g, iteration));
+			GG_TRY(gg_cuda_gnnd_update(&g, &changed));
 		}
 		else
 			GG_TRY(paper_iteration(&g, update, locks.get()));
