@@ -441,21 +441,21 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
  * look at.
  */
 uint32_t
-search_pivots_slices(const search_view *view, uint32_t nq, int sms)
+search_pivots_slices(const search_view *view, uint32_t nq, uint32_t least, int sms)
 {
 	const uint32_t blocks = (nq + TILE_QUERIES - 1) / TILE_QUERIES;
 	const uint32_t runs = runs_of(*view);
-	uint32_t	slices = 1;
-	uint32_t	least = 0xFFFFFFFFu;
+	uint32_t	slices = 0;
+	uint32_t	fewest = 0xFFFFFFFFu;
 
-	for (uint32_t some = 1; some <= runs && some <= PIVOT_MAX_SLICES; some++)
+	for (uint32_t some = least; some <= runs && some <= PIVOT_MAX_SLICES; some++)
 	{
 		const uint32_t most = (blocks * some + (uint32_t) sms - 1) / (uint32_t) sms *
 			((runs + some - 1) / some);
 
-		if (most < least)
+		if (most < fewest)
 		{
-			least = most;
+			fewest = most;
 			slices = some;
 		}
 	}

@@ -8,6 +8,19 @@
 #include "view.h"
 
 #define PIVOT_MAX_SLICES 16
+#define LONG_ENTRY_NODES 32		/* ENTRY_NODES of a walk with a long list */
+
+/*
+ * Two to this power are the pivots that a walk enters at: LONG_ENTRY_NODES with a list longer than
+ * 128, else ENTRY_NODES.  What a long list wants lies in more clusters than the nearest 16 pivots:
+ * of the nearest 512 of 12,000 rows in clusters of 300 a list of 1,024 has 402 to 484 behind 16
+ * pivots and 506 to 511 behind 32.  The CPU engine, whose list has all pivots, has 507 to 511.
+ */
+static __host__ __device__ __forceinline__ uint32_t
+search_entry_bits(uint32_t itopk)
+{
+	return itopk > 128 ? 5 : 4;
+}
 
 /* The best ENTRY_NODES pivots of each query in each of `slices` parts of the pivots. */
 typedef struct pivot_search
@@ -24,7 +37,10 @@ typedef struct pivot_search
 
 extern cudaError_t search_pivots_launch(const search_view *view, const pivot_search *search,
 										const search_device *device, cudaStream_t stream);
-extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, int sms);
+
+/* Slices for a launch, `least` or more; 0: pivots are too few for those. */
+extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, uint32_t least,
+									 int sms);
 
 /*
  * Load what will be launched for an index: the first launch of a kernel else takes milliseconds,

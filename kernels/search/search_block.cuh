@@ -10,6 +10,7 @@
 
 #include "keys.cuh"
 #include "launch.cuh"
+#include "pivots.h"
 #include "query.cuh"
 #include "rerank.cuh"
 #include "walk.cuh"
@@ -68,6 +69,7 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 				 uint32_t cluster, uint32_t warps)
 {
 	block_layout layout;
+	const uint32_t entries = 1u << search_entry_bits(launch->itopk);
 	uint32_t	candidates = launch->width * view->degree;
 	uint32_t	chunks = (view->walk_pieces + 3) / 4;
 	uint32_t	at = view->walk_pad * 4;
@@ -75,12 +77,12 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	uint32_t	least_bits = 10;
 
 	/* the blocks' best pivots arrive through the same room as a step's candidates */
-	if (candidates < ENTRY_NODES * cluster)
-		candidates = ENTRY_NODES * cluster;
+	if (candidates < entries * cluster)
+		candidates = entries * cluster;
 	if (candidates < launch->nentries)
 		candidates = launch->nentries;
-	if (candidates < ENTRY_NODES * warps)
-		candidates = ENTRY_NODES * warps;
+	if (candidates < entries * warps)
+		candidates = entries * warps;
 	layout.room = (candidates + 31) & ~31u;
 	layout.list_room = (launch->itopk + 31) & ~31u;
 	layout.reciprocal = cluster > 1 ? 0xFFFFFFFFu / cluster + 1 : 0;
@@ -698,7 +700,7 @@ public:
 	}
 
 	/*
-	 * The best ENTRY_NODES pivots of all blocks into sorted; returns how many, at most ENTRY_NODES.
+	 * The best pivots of all blocks into sorted, those that the walk enters at; returns how many.
 	 */
 	__device__ __forceinline__ uint32_t
 	score_pivots(void)
@@ -706,6 +708,8 @@ public:
 		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
 		uint32_t	chunks = walk_chunks(view);
 		uint32_t	stride = blocks * WARPS * 16;
+		const uint32_t bits = search_entry_bits(launch.itopk);
+		const uint32_t entries = 1u << bits;
 		uint64_t	best = GG_KEY_NONE;
 		uint32_t	count;
 
@@ -732,64 +736,63 @@ public:
 			if (valid)
 				key = make_key(walk_value<PATH>(view, sum, factor, side), node);
 			if (__any_sync(GG_FULL_WARP, key < __shfl_sync(GG_FULL_WARP, (unsigned long long) best,
-														ENTRY_NODES - 1)))
+														entries - 1)))
 				best = warp_merge(best, warp_sort(key), lane);
 		}
 
 		/* the block's best, then those of all */
-		if (lane < ENTRY_NODES)
-			sorted[warp * ENTRY_NODES + lane] = best;
+		if (lane < entries)
+			sorted[(warp << bits) + lane] = best;
 		__syncthreads();
-		count = keep_best<false>(sorted, WARPS, ENTRY_NODES);
+		count = keep_best<false>(sorted, WARPS, bits);
 		sort_distinct(count);
 		if (blocks == 1)
-			return min(count, (uint32_t) ENTRY_NODES);
-		for (uint32_t x = tid; x < ENTRY_NODES * peers.receivers(); x += WARPS * 32)
+			return min(count, entries);
+		for (uint32_t x = tid; x < peers.receivers() << bits; x += WARPS * 32)
 		{
-			uint32_t	i = x % ENTRY_NODES;
+			uint32_t	i = x & (entries - 1);
 
-			peers.send(parity, x / ENTRY_NODES, i, i < count ? sorted[i] : GG_KEY_NONE);
+			peers.send(parity, x >> bits, i, i < count ? sorted[i] : GG_KEY_NONE);
 		}
 		if (tid == 0)
 			counters->kept = 0;
 		clear_kept();
 		peers.meet();
-		count = keep_best<true>(NULL, blocks, 0);
+		count = keep_best<true>(NULL, blocks, bits);
 		sort_distinct(count);
 		parity ^= 1;
-		return min(count, (uint32_t) ENTRY_NODES);
+		return min(count, entries);
 	}
 
 	/*
-	 * What may be among the ENTRY_NODES best of `runs` ascending runs of ENTRY_NODES keys each,
-	 * into kept; returns how many.  The best ENTRY_NODES / runs of every run, rounded up, are that
-	 * many keys in all or more, so nothing above the largest of them is needed: that leaves a few
-	 * dozen to sort.  SENT: the runs are what the peers sent, not keys[0], [stride] and so on.
+	 * What may be among the best 2^bits of `runs` ascending runs of 2^bits keys each, into kept;
+	 * returns how many.  The best 2^bits / runs of every run, rounded up, are that many keys in all
+	 * or more, so nothing above the largest of them is needed: that leaves a few dozen to sort.
+	 * SENT: the runs are what the peers sent, not one behind the other in keys.
 	 */
 	template <bool SENT>
 	__device__ __forceinline__ uint32_t
-	keep_best(const uint64_t *keys, uint32_t runs, uint32_t stride)
+	keep_best(const uint64_t *keys, uint32_t runs, uint32_t bits)
 	{
 		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
-		uint32_t	needed = (ENTRY_NODES + runs - 1) / runs;
+		uint32_t	needed = ((1u << bits) + runs - 1) / runs;
 		uint64_t	limit = 0;
 
 		for (uint32_t run = 0; run < runs; run++)
 		{
 			uint64_t	key = SENT ? walk_peers::read(peers.keys(parity, run) + needed - 1) :
-				keys[run * stride + needed - 1];
+				keys[(run << bits) + needed - 1];
 
 			limit = key > limit ? key : limit;
 		}
-		for (uint32_t base = 0; base < runs * ENTRY_NODES; base += WARPS * 32)
+		for (uint32_t base = 0; base < runs << bits; base += WARPS * 32)
 		{
 			uint32_t	x = base + tid;
-			uint32_t	run = x / ENTRY_NODES;
-			uint32_t	i = x % ENTRY_NODES;
 			uint64_t	key = GG_KEY_NONE;
 
-			if (x < runs * ENTRY_NODES)
-				key = SENT ? walk_peers::read(peers.keys(parity, run) + i) : keys[run * stride + i];
+			if (x < runs << bits)
+				key = SENT ? walk_peers::read(peers.keys(parity, x >> bits) +
+											  (x & ((1u << bits) - 1))) : keys[x];
 			keep(kept, key <= limit ? key : GG_KEY_NONE);
 		}
 		__syncthreads();
@@ -847,7 +850,7 @@ public:
 				kept[i] = entries[i];
 			__syncthreads();
 			sort_distinct(launch.nentries);
-			count = min(launch.nentries, (uint32_t) ENTRY_NODES);
+			count = min(launch.nentries, 1u << search_entry_bits(launch.itopk));
 		}
 		else
 			count = score_pivots();

@@ -214,7 +214,7 @@ segmented_kernel(const __grid_constant__ search_view view,
 													   &list);
 
 		if (is_first_warp<WARPS>())
-			count = enter_pivots(view, best, &list, ids);
+			count = enter_pivots(view, best, ENTRY_NODES, &list, ids);
 	}
 	for (uint32_t turn = 0;; turn++)
 	{

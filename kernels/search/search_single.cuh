@@ -101,7 +101,8 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		__syncwarp();
 	}
 	count = enter_pivots(view, best_pivots<PATH, 1>(view, launch, blockIdx.x, shared, factor,
-													&list), &list, ids);
+													&list),
+						 1u << search_entry_bits(launch.itopk), &list, ids);
 	__syncwarp();
 	measure_and_merge<PATH, 1>(view, ids, count, shared, factor, &list, NULL);
 	for (;;)

@@ -11,6 +11,7 @@
 
 #include "keys.cuh"
 #include "launch.cuh"
+#include "pivots.h"
 #include "query.cuh"
 #include "rerank.cuh"
 #include "walk.cuh"
@@ -70,8 +71,8 @@ warp_layout_for(const search_view *view, const search_launch *launch, uint32_t c
 	warp_layout layout;
 	uint32_t	at = view->walk_pad * 4;
 
-	if (candidates < ENTRY_NODES)
-		candidates = ENTRY_NODES;
+	if (candidates < LONG_ENTRY_NODES)
+		candidates = LONG_ENTRY_NODES;
 	layout.list = at;
 	at += ((launch->itopk + 31) & ~31u) * 8;
 	layout.pending = at;
@@ -244,14 +245,15 @@ best_pivots(const search_view &view, const search_launch &launch, uint32_t query
 }
 
 /*
- * The nodes that a walk enters at, of those pivots, to ids; returns their number.  Warp 0.  A pivot
- * named twice, or out of range, must not get into the list.
+ * The first `entries` of those pivots, which a walk enters at, to ids; returns their number.  Warp
+ * 0.  A pivot named twice, or out of range, must not get into the list.
  */
 static __device__ __forceinline__ uint32_t
-enter_pivots(const search_view &view, uint64_t best, warp_list *list, uint32_t *ids)
+enter_pivots(const search_view &view, uint64_t best, uint32_t entries, warp_list *list,
+			 uint32_t *ids)
 {
 	const uint32_t lane = threadIdx.x & 31;
-	bool		fresh = lane < ENTRY_NODES && gg_key_id(best) < view.n &&
+	bool		fresh = lane < entries && gg_key_id(best) < view.n &&
 		visit(list->hash, list->hash_bits, gg_key_id(best));
 	uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);
 

@@ -41,6 +41,7 @@
 #include "../algorithm_option.h"
 #include "../searches.h"
 #include "mode.h"
+#include "../../../kernels/search/pivots.h"
 #include "../../../kernels/search/rerank.cuh"
 #include "../../../kernels/serve/index.cuh"
 
@@ -322,7 +323,7 @@ count_walk(uint32_t itopk, uint32_t k)
 			list.push_back({distance(base.data() + (size_t) graph.pivots[i] * dim, query.data(),
 									 dim), graph.pivots[i], false});
 		std::sort(list.begin(), list.end(), nearer);
-		list.resize(std::min(list.size(), (size_t) ENTRY_NODES));
+		list.resize(std::min(list.size(), (size_t) 1 << search_entry_bits(itopk)));
 		for (const walk_member &entry : list)
 			measure(entry.node);
 		list.clear();

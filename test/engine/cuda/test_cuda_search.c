@@ -991,6 +991,66 @@ test_wide_values(void)
 	}
 }
 
+/*
+ * A long list wants rows of many clusters.
+ *
+ * The bug: walks entered at the 16 nearest pivots, whatever their list.  Of the nearest 512 rows a
+ * list of 1,024 had 422 to 500: the rest lay in clusters that none of the 16 is in, and few edges
+ * lead from one cluster to the next.  The fix: 32 pivots with lists longer than 128.
+ */
+static void
+test_long_lists(void)
+{
+	enum
+	{
+		n = 6000,
+		dim = 32,
+		clusters = 20,
+		nq = 4,
+		k = 512
+	};
+	static const gg_search_mode modes[] = {GG_SEARCH_AUTO, GG_SEARCH_SINGLE_CTA};
+	const gg_build_params build = {.graph_degree = 32,.intermediate_graph_degree = 64,.seed = 1};
+	gg_search_params params = {.k = k,.itopk_size = GG_MAX_ITOPK};
+	small_random random = {9};
+	float	   *rows = malloc(sizeof(float) * n * dim);
+	float		centres[clusters * dim];
+	float		queries[nq * dim];
+	const gg_dataset data = {rows, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	answers		exact = answers_make(nq, k);
+	answers		found = answers_make(nq, k);
+	gg_graph	graph;
+	gg_index   *cpu;
+	gg_index   *cuda;
+
+	for (uint32_t i = 0; i < clusters * dim; i++)
+		centres[i] = 2 * small_random_unit(&random);
+	for (uint32_t i = 0; i < n * dim; i++)
+		rows[i] = centres[i / dim % clusters * dim + i % dim] + 0.5f *
+			(small_random_unit(&random) + small_random_unit(&random) + small_random_unit(&random));
+	for (uint32_t i = 0; i < nq * dim; i++)
+		queries[i] = rows[i] + 0.05f * small_random_unit(&random);
+	CHECK_OK(gg_cpu_engine.build(&data, &build, &control, &graph, NULL), "build");
+	CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &cpu), "index_open");
+	CHECK_OK(gg_cuda_engine.index_open(&data, &graph, &control, &cuda), "index_open");
+	CHECK_OK(harness_exact(&gg_cpu_engine, cpu, k, NULL, queries, nq, &control, exact.nodes,
+						   exact.distances), "exact");
+	for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++)
+	{
+		params.mode = modes[m];
+		CHECK_OK(harness_search(&gg_cuda_engine, cuda, &params, queries, nq, &control, found.nodes,
+								found.distances), "search");
+		CHECK(answers_shared(&found, &exact, nq) >= 0.97, "mode %d: %.4f of the nearest",
+			  (int) modes[m], answers_shared(&found, &exact, nq));
+	}
+	gg_cpu_engine.index_close(cpu);
+	gg_cuda_engine.index_close(cuda);
+	gg_graph_free(&graph);
+	answers_free(&exact);
+	answers_free(&found);
+	free(rows);
+}
+
 static bool
 cancelled_now(void *ctx)
 {
@@ -1213,6 +1273,7 @@ main(void)
 	harness_run("marked edges", test_marked_edges);
 	harness_run("delta", test_delta);
 	harness_run("wide values", test_wide_values);
+	harness_run("long lists", test_long_lists);
 	harness_run("refusals", test_refusals);
 	harness_run("lesser device", test_lesser_device);
 	if (harness_small())

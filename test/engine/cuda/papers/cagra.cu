@@ -465,7 +465,7 @@ public:
 	void
 	take(const gg_index *index, uint32_t nq, uint32_t k)
 	{
-		slices = search_pivots_slices(&index->view, nq, index->device.sms);
+		slices = search_pivots_slices(&index->view, nq, 1, index->device.sms);
 		must(halves.allocate((uint64_t) nq * index->view.walk_pad));
 		must(factors.allocate(nq));
 		must(entries.allocate((uint64_t) nq * slices * ENTRY_NODES));

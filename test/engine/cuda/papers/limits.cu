@@ -20,6 +20,7 @@
 #include "../../../../kernels/serve/index.cuh"
 #include "../../../../kernels/search/launch.cuh"
 #include "../../../../kernels/search/piece.cuh"
+#include "../../../../kernels/search/pivots.h"
 
 #include <algorithm>
 
@@ -268,7 +269,7 @@ log_walk(const papers_set *set, const gg_graph *graph, uint32_t query, uint32_t 
 	for (uint32_t i = 0; i < graph->npivots; i++)
 		list.push_back({measure(set, graph->pivots[i], query), graph->pivots[i], false});
 	std::sort(list.begin(), list.end());
-	list.resize(std::min(list.size(), (size_t) std::min(itopk, (uint32_t) ENTRY_NODES)));
+	list.resize(std::min(list.size(), (size_t) std::min(itopk, 1u << search_entry_bits(itopk))));
 	for (const walk_member &entry : list)
 		seen[entry.node] = query + 1;
 	for (;;)
