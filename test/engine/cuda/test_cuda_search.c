@@ -1273,7 +1273,6 @@ main(void)
 	harness_run("marked edges", test_marked_edges);
 	harness_run("delta", test_delta);
 	harness_run("wide values", test_wide_values);
-	harness_run("long lists", test_long_lists);
 	harness_run("refusals", test_refusals);
 	harness_run("lesser device", test_lesser_device);
 	if (harness_small())
@@ -1307,5 +1306,6 @@ main(void)
 		harness_run("repeated", test_repeated);
 		harness_run("scenes", test_scenes);
 	}
+	harness_run("long lists", test_long_lists);
 	return harness_finish();
 }
