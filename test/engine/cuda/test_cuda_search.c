@@ -996,7 +996,7 @@ test_wide_values(void)
  *
  * The bug: walks entered at the 16 nearest pivots, whatever their list.  Of the nearest 512 rows a
  * list of 1,024 had 422 to 500: the rest lay in clusters that none of the 16 is in, and few edges
- * lead from one cluster to the next.  The fix: 32 pivots with lists longer than 128.
+ * lead from one cluster to the next.  The fix: 32 pivots with lists longer than 512.
  */
 static void
 test_long_lists(void)
