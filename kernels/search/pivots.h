@@ -14,8 +14,8 @@
  * Two to this power are the pivots that a walk enters at: LONG_ENTRY_NODES with a list longer than
  * 512, else ENTRY_NODES.  What a long list wants lies in more clusters than the nearest 16 pivots:
  * recall@512 of lists of 1,024 is 0.928 behind 16 and 0.985 behind 32 over 12,000 rows in clusters
- * of 300, in 1.09 of the time, 0.861 and 0.906 over 100,000, in 1.04, and 0.9932 and 0.9937 in equal
- * time over 500,000 x 768.  Lists of 256 and 512 find nothing more and take up to a tenth longer.
+ * of 300, in 1.09 of the time, 0.861 and 0.906 over 100,000, in 1.04, and 0.9932 and 0.9937 over
+ * 500,000 x 768, in the same time.  Lists of 256 and 512 find nothing more, in up to 1.14 of it.
  */
 static __host__ __device__ __forceinline__ uint32_t
 search_entry_bits(uint32_t itopk)
