@@ -203,13 +203,10 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	Contents	contents = {.bytes = -1};
 	GgIndexStat stat;
 	const char *hint;
-	TupleDesc	tupdesc;
+	TupleDesc	tupdesc = GgResultRow(fcinfo, INDEXES_COLUMNS);
 	Datum		values[INDEXES_COLUMNS];
 	bool		nulls[INDEXES_COLUMNS] = {0};
 	int			c = 0;
-
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 
 	if (OidIsValid(heapoid))
 		LookInto(indexoid, heapoid, &contents);
@@ -238,5 +235,5 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	values[c] = hint != NULL ? CStringGetTextDatum(hint) : (Datum) 0;
 	c++;
 	Assert(c == INDEXES_COLUMNS);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }

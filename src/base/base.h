@@ -12,6 +12,7 @@
 #include "access/amapi.h"
 #include "access/genam.h"
 #include "fmgr.h"
+#include "nodes/execnodes.h"
 #include "utils/rel.h"
 
 #include "base/host.h"
@@ -172,6 +173,14 @@ GgCheckStatus(const gg_status *status, const char *doing)
 /* ereport(ERROR) about a page that is not what the directory says. */
 pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
 			pg_attribute_printf(3, 4);
+
+/* ---- result.c ---------------------------------------------------------- */
+
+/* What a function of one row returns.  ereport(ERROR) where that is not of so many columns. */
+extern TupleDesc GgResultRow(FunctionCallInfo fcinfo, int columns);
+
+/* The same of a function of several rows, which go to the tuplestore. */
+extern ReturnSetInfo *GgInitRows(FunctionCallInfo fcinfo, int columns);
 
 /* ---- interrupts.c ------------------------------------------------------ */
 

@@ -287,15 +287,15 @@ ReplaceInputs(GgMerge *merge, GgMetaPageData *meta, uint64 xid)
 	meta->generation++;
 }
 
-static void
-CheckInputs(GgMerge *merge, const GgMetaPageData *meta)
+/* False: VACUUM has given back one of the segments, which has no rows any more. */
+static bool
+HasInputs(const GgMerge *merge, const GgMetaPageData *meta)
 {
 	for (int i = 0; i < merge->plan->ninputs; i++)
 		if (!merge->plan->inputs[i].delta &&
 			GgFindSegment(meta, merge->plan->inputs[i].segment.id) == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("a segment was given back during a merge")));
+			return false;
+	return true;
 }
 
 /* How long to wait for a load of the index that is under way. */
@@ -304,9 +304,9 @@ CheckInputs(GgMerge *merge, const GgMetaPageData *meta)
 
 /*
  * Bring devices that have the index the merged segment before the flip, so that no query is left to
- * the CPU.  A background worker does not lock the index meanwhile.
+ * the CPU.  A background worker does not lock the index meanwhile.  False: inputs are gone.
  */
-static void
+static bool
 BringToDevice(GgMerge *merge)
 {
 	GgMergeTarget *target = merge->target;
@@ -322,7 +322,11 @@ BringToDevice(GgMerge *merge)
 	{
 		GgBeginSlice(target);
 		GgReadMeta(target->index, meta);
-		CheckInputs(merge, meta);
+		if (!HasInputs(merge, meta))
+		{
+			GgEndSlice(target);
+			return false;
+		}
 		ReplaceInputs(merge, meta, 0);
 		load = GgLoadAhead(target->index, meta, waited_ms < BUSY_MS, &busy);
 		if (!busy)
@@ -363,6 +367,7 @@ BringToDevice(GgMerge *merge)
 		CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 	pfree(meta);
+	return true;
 }
 
 /*
@@ -387,17 +392,18 @@ AnyIsStale(const GgMerge *merge, const GgMetaPageData *meta)
 	return false;
 }
 
-/* Read the TIDs of such inputs again. */
-static void
+/* Read the TIDs of such inputs again.  False: inputs are gone. */
+static bool
 ReadStaleTids(GgMerge *merge)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	bool		there;
 
 	GgBeginSlice(merge->target);
 	GgReadMeta(merge->target->index, meta);
-	CheckInputs(merge, meta);
+	there = HasInputs(merge, meta);
 	GgEndSlice(merge->target);
-	for (int i = 0; i < merge->plan->ninputs; i++)
+	for (int i = 0; there && i < merge->plan->ninputs; i++)
 	{
 		GgMergeInput *input = &merge->plan->inputs[i];
 
@@ -410,9 +416,13 @@ ReadStaleTids(GgMerge *merge)
 		GgReadTids(merge->target, merge->meta, input, merge->tids);
 	}
 	pfree(meta);
+	return there;
 }
 
-/* Flip the directory.  False, and nothing is done, where an input's TIDs are to be read again. */
+/*
+ * Flip the directory.  False, and nothing is done, where an input's TIDs are to be read again, or
+ * an input is gone.
+ */
 static bool
 Flip(GgMerge *merge)
 {
@@ -424,8 +434,7 @@ Flip(GgMerge *merge)
 
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 	metabuf = GgLockDirectory(index, meta);
-	CheckInputs(merge, meta);
-	if (AnyIsStale(merge, meta))
+	if (!HasInputs(merge, meta) || AnyIsStale(merge, meta))
 	{
 		UnlockReleaseBuffer(metabuf);
 		pfree(meta);
@@ -442,7 +451,7 @@ Flip(GgMerge *merge)
 	return true;
 }
 
-void
+bool
 GgFinishMerge(GgMerge *merge)
 {
 	GgNewArray *array = NULL;
@@ -453,14 +462,16 @@ GgFinishMerge(GgMerge *merge)
 													MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	while (!done)
 	{
-		ReadStaleTids(merge);
+		if (!ReadStaleTids(merge))
+			return false;
 		UpdateTids(merge, array);
 		CountDead(merge);
 		if (array == NULL && merge->nrows > 0)
 		{
 			array = WriteArray(merge, GG_KIND_TIDS, merge->merged_tids,
 							   (uint64) merge->nrows * sizeof(GgTidEntry));
-			BringToDevice(merge);
+			if (!BringToDevice(merge))
+				return false;
 			/* the device has what this flip leads to, so no other may come before it */
 			if (!merge->target->within)
 				merge->target->meanwhile = NULL;
@@ -470,4 +481,5 @@ GgFinishMerge(GgMerge *merge)
 		done = Flip(merge);
 		GgEndSlice(merge->target);
 	}
+	return true;
 }

@@ -8,7 +8,6 @@
  */
 #include "merge/jobs.h"
 
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
@@ -429,11 +428,10 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 		[GG_MERGE_DEVICE] = "bringing to device",
 		[GG_MERGE_SHRINK] = "making the file shorter"
 	};
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo = GgInitRows(fcinfo, STAT_COLUMNS);
 	TimestampTz now = GetCurrentTimestamp();
 	Job			jobs[MAX_JOBS];
 
-	InitMaterializedSRF(fcinfo, 0);
 	memset(jobs, 0, sizeof(jobs));
 	if (shared != NULL)
 	{

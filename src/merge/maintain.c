@@ -86,13 +86,19 @@ GgMergeThreads(const GgMergeTarget *target)
 	return Max(1, threads);
 }
 
-/* Merge what was chosen, and say so. */
-static void
+/* Merge what was chosen, and say so.  False: VACUUM has given back some of it, so look again. */
+static bool
 MergeChosen(GgMergeTarget *target, const GgMergeLook *look, const GgMergeChoice *choice)
 {
 	GgMergeResult result;
 
-	GgMergeSegments(target, look->meta, choice, GgMergeThreads(target), &result);
+	if (!GgMergeSegments(target, look->meta, choice, GgMergeThreads(target), &result))
+	{
+		ereport(DEBUG1,
+				(errmsg_internal("a segment of gpugraph index \"%s\" was given back during a merge",
+								 look->name)));
+		return false;
+	}
 	ereport(result.seconds >= LOG_SECONDS && target->sliced ? LOG : DEBUG1,
 			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
 					UINT64_FORMAT " kB written, %.1f s, graph by %s",
@@ -106,6 +112,7 @@ MergeChosen(GgMergeTarget *target, const GgMergeLook *look, const GgMergeChoice 
 					   result.meanwhile)));
 	if (target->within)
 		target->within_s += result.seconds;
+	return true;
 }
 
 /*
@@ -133,7 +140,7 @@ SealMeanwhile(GgMergeTarget *target)
 	/* a device that would build may do so for the merge under way */
 	by_cpu = look.served && !GgGraphDeviceIsUp();
 	if (GgChooseMeanwhile(&look, by_cpu, target->outer, &choice))
-		MergeChosen(target, &look, &choice);
+		(void) MergeChosen(target, &look, &choice);
 	pfree(look.meta);
 	target->within = false;
 }
@@ -144,6 +151,7 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge)
 {
 	GgMergeLook look = {.meta = palloc(sizeof(GgMetaPageData))};
 	GgMergeChoice choice;
+	bool		merged;
 
 	GgBeginSlice(target);
 	LookAt(target->index, target->heap, &look);
@@ -158,12 +166,12 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge)
 		target->meanwhile = SealMeanwhile;
 		target->outer = &choice;
 	}
-	MergeChosen(target, &look, &choice);
+	merged = MergeChosen(target, &look, &choice);
 	target->meanwhile = NULL;
 	target->outer = NULL;
 	pfree(look.meta);
 	/* then what is left has no room in one segment, or came meanwhile */
-	return urge != GG_MERGE_ALL;
+	return urge != GG_MERGE_ALL || !merged;
 }
 
 int
@@ -185,8 +193,7 @@ GgRebuildLearned(GgMergeTarget *target)
 		/* VACUUM may have given it back */
 		if (GgFindSegment(look.meta, choice.segments[0]) == NULL)
 			continue;
-		MergeChosen(target, &look, &choice);
-		rebuilt++;
+		rebuilt += MergeChosen(target, &look, &choice);
 	}
 	pfree(look.meta);
 	pfree(before);

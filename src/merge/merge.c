@@ -34,7 +34,7 @@ PlanMerge(GgMerge *merge, const GgMergeChoice *choice)
 										 Max(merge->plan->rows, 1) * sizeof(GgTidEntry));
 }
 
-void
+bool
 GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeChoice *choice,
 				int threads, GgMergeResult *result)
 {
@@ -43,6 +43,7 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	MemoryContext old = MemoryContextSwitchTo(context);
 	GgMerge	   *merge = palloc0(sizeof(GgMerge));
 	const double within_s = target->within_s;
+	bool		flipped;
 
 	merge->phase_began_us = GgNowMicros();
 	merge->phase_within_s = within_s;
@@ -63,7 +64,7 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 		GgBuildMerged(merge);
 		GgWriteMerged(merge);
 	}
-	GgFinishMerge(merge);
+	flipped = GgFinishMerge(merge);
 	GgRemoveFiles(&merge->files);
 
 	memset(result, 0, sizeof(*result));
@@ -84,4 +85,5 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
+	return flipped;
 }

@@ -324,9 +324,10 @@ typedef struct GgMergeResult
 
 /*
  * Merge what was chosen from meta.  The caller holds the merge lock.  threads: of the CPU engine.
- * ereport(ERROR) leaves the index as it was, but for TAKEN extents.
+ * ereport(ERROR) leaves the index as it was, but for TAKEN extents.  So does false: VACUUM has
+ * given back one of the segments meanwhile.
  */
-extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
+extern bool GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
 							const GgMergeChoice *choice, int threads, GgMergeResult *result);
 
 /* ---- shrink.c ---------------------------------------------------------------------------- */

@@ -130,7 +130,7 @@ extern void GgTakeMergeId(GgMerge *merge);
 /* Write all arrays but the TIDs. */
 extern void GgWriteMerged(GgMerge *merge);
 
-/* Write TIDs as they are by now, and flip. */
-extern void GgFinishMerge(GgMerge *merge);
+/* Write TIDs as they are by now, and flip.  False: an input is gone. */
+extern bool GgFinishMerge(GgMerge *merge);
 
 #endif							/* GG_MERGE_STATE_H */

@@ -43,11 +43,11 @@ TryLock(Relation index, LOCKMODE mode)
 
 /* Returns the length that is to become shorter; 0: it would not, or not by much. */
 static BlockNumber
-PlanStep(Relation index, Relation heap, const GgMetaPageData *meta, bool released, GgMoves *moves)
+PlanStep(Relation index, const GgMetaPageData *meta, bool released, GgMoves *moves)
 {
 	BlockNumber length = RelationGetNumberOfBlocks(index);
 
-	return GgPlanMoves(heap, meta, length, released, moves) ? length : 0;
+	return GgPlanMoves(meta, length, released, moves) ? length : 0;
 }
 
 bool
@@ -59,7 +59,7 @@ GgShrinkIsDue(Relation index)
 	bool		due;
 
 	GgReadMeta(index, meta);
-	due = GgMayTruncate(heap) && PlanStep(index, heap, meta, true, &moves) > 0;
+	due = GgMayTruncate(heap) && PlanStep(index, meta, true, &moves) > 0;
 	pfree(meta);
 	table_close(heap, NoLock);
 	return due;
@@ -110,7 +110,7 @@ TakeBlocks(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
 
 	(void) GgFreeTaken(meta);
 	GgReleaseParked(target->index, target->heap, meta);
-	if (PlanStep(target->index, target->heap, meta, false, moves) == 0 ||
+	if (PlanStep(target->index, meta, false, moves) == 0 ||
 		(moves->n == 0 && !moves->directory))
 	{
 		UnlockReleaseBuffer(metabuf);
@@ -226,7 +226,7 @@ Truncate(GgMergeTarget *target, GgMetaPageData *meta)
 	metabuf = GgLockDirectory(index, meta);
 	(void) GgFreeTaken(meta);
 	GgReleaseParked(index, target->heap, meta);
-	length = PlanStep(index, target->heap, meta, false, &moves);
+	length = PlanStep(index, meta, false, &moves);
 	if (length == 0 || moves.n > 0)
 		UnlockReleaseBuffer(metabuf);
 	else
@@ -270,15 +270,16 @@ GgShrinkStep(GgMergeTarget *target)
 	GgBeginSlice(target);
 	GgReadMeta(target->index, meta);
 	(void) GgFreeTaken(meta);
+	GgForgetPassed(target->heap, meta);
 	if (!GgMayTruncate(target->heap))
 		result = GG_SHRINK_DONE;
-	else if (PlanStep(target->index, target->heap, meta, false, &moves) > 0)
+	else if (PlanStep(target->index, meta, false, &moves) > 0)
 	{
 		move = (moves.n > 0 || moves.directory) && !MovesWouldWait(target->index, &moves);
 		if (moves.n == 0 && !moves.directory)
 			result = Truncate(target, meta);
 	}
-	else if (PlanStep(target->index, target->heap, meta, true, &moves) > 0)
+	else if (PlanStep(target->index, meta, true, &moves) > 0)
 		AdvanceHorizon(target, meta);
 	else
 		result = GG_SHRINK_DONE;

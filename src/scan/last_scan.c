@@ -171,14 +171,12 @@ Datum
 gpugraph_last_scan(PG_FUNCTION_ARGS)
 {
 	const GgScanNote *note = &last_scan;
-	TupleDesc	tupdesc;
+	TupleDesc	tupdesc = GgResultRow(fcinfo, LAST_SCAN_COLUMNS);
 	Datum		values[LAST_SCAN_COLUMNS] = {0};
 	bool		nulls[LAST_SCAN_COLUMNS] = {0};
 	bool		may_see;
 	int			c = 0;
 
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (!OidIsValid(note->index))
 		PG_RETURN_NULL();
 	may_see = MaySeeRows(note->index);
@@ -212,5 +210,5 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum((int64) note->distances);
 	values[c++] = Int64GetDatum((int64) note->reranked);
 	Assert(c == LAST_SCAN_COLUMNS);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }

@@ -595,6 +595,16 @@ LogLength(Relation index, const GgMetaPageData *meta, uint32 owner, BlockNumber 
 }
 
 void
+GgForgetPassed(Relation heap, GgMetaPageData *meta)
+{
+	GgUpdateHorizon(heap);
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_FREE && !GgIsParked(heap, &meta->extents[i]))
+			meta->extents[i].parked_xid = 0;
+	GgMergeFree(meta);
+}
+
+void
 GgReleaseParked(Relation index, Relation heap, GgMetaPageData *meta)
 {
 	GgUpdateHorizon(heap);

@@ -70,6 +70,9 @@ extern bool GgIsParked(Relation heap, const GgExtent *extent);
  */
 extern void GgReleaseParked(Relation index, Relation heap, GgMetaPageData *meta);
 
+/* The same in a copy that only serves to look, and is not stored. */
+extern void GgForgetPassed(Relation heap, GgMetaPageData *meta);
+
 /*
  * Blocks are about to be overwritten that lie in one FREE extent.  ereport(ERROR) unless they do: a
  * wrong directory must not destroy anything else.

@@ -238,7 +238,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 {
 	GgInspected inspected;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	TupleDesc	tupdesc;
+	TupleDesc	tupdesc = GgResultRow(fcinfo, INFO_COLUMNS);
 	Datum		values[INFO_COLUMNS];
 	bool		nulls[INFO_COLUMNS] = {0};
 	int64		blocks[GG_LAST_KIND + 1] = {0};
@@ -249,9 +249,6 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 				delta_rows;
 	int64		total;
 	int			c = 0;
-
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 
 	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
 	GgReadMeta(inspected.index, meta);
@@ -314,5 +311,5 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }

@@ -49,21 +49,16 @@ EndOf(const GgExtent *extent)
 	return extent->start + extent->nblocks;
 }
 
-/* A copy of the directory in which no free extent is parked but what snapshots need. */
+/* A copy of the directory for a plan; released: in which nothing is parked. */
 static GgMetaPageData *
-CopyForPlan(Relation heap, const GgMetaPageData *meta, bool released)
+CopyForPlan(const GgMetaPageData *meta, bool released)
 {
 	GgMetaPageData *copy = palloc(sizeof(GgMetaPageData));
 
 	memcpy(copy, meta, sizeof(GgMetaPageData));
-	GgUpdateHorizon(heap);
 	for (int i = 0; i < copy->nextents; i++)
-	{
-		GgExtent   *extent = &copy->extents[i];
-
-		if (extent->kind == GG_KIND_FREE && (released || !GgIsParked(heap, extent)))
-			extent->parked_xid = 0;
-	}
+		if (copy->extents[i].kind == GG_KIND_FREE && released)
+			copy->extents[i].parked_xid = 0;
 	GgMergeFree(copy);
 	return copy;
 }
@@ -271,8 +266,7 @@ PlanBefore(GgMetaPageData *copy, const GgMetaPageData *meta, BlockNumber length,
  * The one that makes the relation shortest is taken.
  */
 bool
-GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length, bool released,
-			GgMoves *moves)
+GgPlanMoves(const GgMetaPageData *meta, BlockNumber length, bool released, GgMoves *moves)
 {
 	GgMoves		tried = {.n = 0};
 	BlockNumber best = length;
@@ -282,7 +276,7 @@ GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length, bool 
 	moves->directory = false;
 	for (uint32 share = SLACK_SHARE; share > 0 && !all; share /= 2)
 	{
-		GgMetaPageData *copy = CopyForPlan(heap, meta, released);
+		GgMetaPageData *copy = CopyForPlan(meta, released);
 		uint64		used = CountUsed(copy);
 		uint64		mark = used + used / share + LEAST_SLACK;
 		BlockNumber after = length;

@@ -42,10 +42,12 @@ GgPagesChange(GgKind kind)
 /*
  * Would the relation of `length` blocks become a fifth shorter if what lies high was moved?  If so,
  * says what to move next; nothing: only free blocks are there.  released: as if every snapshot had
- * passed every parked id.
+ * passed every parked id.  Else what has a parked id is needed.  The caller has looked which ids
+ * snapshots have passed (GgReleaseParked()); who looked again here could find more, of which the
+ * directory does not say that they are free.
  */
-extern bool GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length,
-						bool released, GgMoves *moves);
+extern bool GgPlanMoves(const GgMetaPageData *meta, BlockNumber length, bool released,
+						GgMoves *moves);
 
 /* Take the blocks that are moved to, which are free.  The caller settles and stores meta. */
 extern void GgTakeMoves(Relation index, GgMetaPageData *meta, const GgMoves *moves);

@@ -133,6 +133,20 @@ FreeTaken(void)
 	GgMergeFree(meta);
 }
 
+/* The directory says that blocks are free which are written next. */
+static void
+CheckNotParked(const GgMove *move)
+{
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind == GG_KIND_FREE && extent->parked_xid != 0 &&
+			move->to < extent->start + extent->nblocks && extent->start < move->to + move->nblocks)
+			fail("block %u is moved to, and parked", move->to);
+	}
+}
+
 /* One step.  False: there is nothing to move.  moved: blocks, added up. */
 static bool
 Step(uint32 *moved)
@@ -142,9 +156,14 @@ Step(uint32 *moved)
 
 	FreeTaken();
 	GgReleaseParked(&relation, &relation, meta);
-	if (!GgPlanMoves(&relation, meta, server.nblocks, false, &moves) || moves.n == 0)
+	/* snapshots end meanwhile */
+	if (draw(4) == 0)
+		server.horizon = server.next_xid;
+	if (!GgPlanMoves(meta, server.nblocks, false, &moves) || moves.n == 0)
 		return false;
 	steps++;
+	for (int i = 0; i < moves.n; i++)
+		CheckNotParked(&moves.moves[i]);
 	moves.owner = meta->next_id++;
 	GgTakeMoves(&relation, meta, &moves);
 	Check("taken");
@@ -200,7 +219,7 @@ Shrink(void)
 	while (Step(&moved));
 	FreeTaken();
 	GgReleaseParked(&relation, &relation, meta);
-	if (GgPlanMoves(&relation, meta, server.nblocks, false, &moves))
+	if (GgPlanMoves(meta, server.nblocks, false, &moves))
 	{
 		high = GgForgetTail(meta);
 		if (high > server.nblocks - server.nblocks / 5)

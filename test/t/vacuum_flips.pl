@@ -229,6 +229,18 @@ release($hold_vacuum);
 cmp_ok($late, '<=', pages_now(), 'after two merges of all VACUUM reads the last one alone');
 is_whole('two merges while VACUUM is in one segment');
 
+# VACUUM gives back a whole segment that is being merged: the merge begins anew with the others
+make_table();
+$hold_merge = hold('merge');
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id BETWEEN 4001 AND 4600');
+$merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
+$node->safe_psql('postgres', 'VACUUM items');
+is(merge_info($node, 'segments'), 1, 'VACUUM gives back a segment without rows');
+release($hold_merge);
+unlike(finish_psql($merge), qr/ERROR/, 'the merge ends');
+is(merge_info($node, 'segments, delta_rows < 100'), '1|t', 'and has merged the delta');
+is_whole('a segment given back during a merge');
+
 # VACUUM has cleared all and said so; a merge that reads anew has nothing that is to be read again
 make_table();
 insert_dead();

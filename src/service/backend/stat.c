@@ -17,7 +17,6 @@
 #include "catalog/pg_type_d.h"
 #include "common/hashfn.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/shmem.h"
@@ -306,9 +305,8 @@ PG_FUNCTION_INFO_V1(gpugraph_stat_get_device);
 Datum
 gpugraph_stat_get_device(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo = GgInitRows(fcinfo, DEVICE_COLUMNS);
 
-	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
 	{
 		Datum		values[DEVICE_COLUMNS] = {0};
@@ -581,12 +579,11 @@ PG_FUNCTION_INFO_V1(gpugraph_stat_get_index);
 Datum
 gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo = GgInitRows(fcinfo, INDEX_COLUMNS);
 	GgIndexStats *stats;
 	Held	   *held;
 	int			nheld;
 
-	InitMaterializedSRF(fcinfo, 0);
 	if (gg_service == NULL)
 		return (Datum) 0;
 

@@ -1,0 +1,44 @@
+/*
+ * result.c
+ *		Rows of a fixed number of columns, which SQL functions return.
+ *
+ * After an update of the library a database has the functions of the version before until ALTER
+ * EXTENSION gpugraph UPDATE.  Their rows may have fewer columns, of other types.
+ */
+#include "base/base.h"
+
+#include "funcapi.h"
+#include "utils/lsyscache.h"
+
+static void
+CheckColumns(FunctionCallInfo fcinfo, TupleDesc desc, int columns)
+{
+	if (desc->natts != columns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("function %s() is of another version of gpugraph than its library",
+						get_func_name(fcinfo->flinfo->fn_oid)),
+				 errdetail("It returns %d columns, and the library has %d.", desc->natts, columns),
+				 errhint("Run ALTER EXTENSION gpugraph UPDATE in this database.")));
+}
+
+TupleDesc
+GgResultRow(FunctionCallInfo fcinfo, int columns)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	CheckColumns(fcinfo, desc, columns);
+	return BlessTupleDesc(desc);
+}
+
+ReturnSetInfo *
+GgInitRows(FunctionCallInfo fcinfo, int columns)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	CheckColumns(fcinfo, result->setDesc, columns);
+	return result;
+}
