@@ -865,6 +865,8 @@ launch_grid(const grid &shape, const void *kernel, void (*run) (void *work), voi
 	if (blocks == 0 || threads == 0 || threads > MOST_THREADS || shape.blocks.y > 65535 ||
 		shape.blocks.z > 65535)
 		return remember(cudaErrorInvalidConfiguration);
+	if (!is_of_device(shape.stream))
+		return remember(cudaErrorInvalidResourceHandle);
 	if (shape.shared_bytes > function_shared_limit(kernel))
 		return remember(cudaErrorInvalidValue);
 	if (shape.cooperative && blocks > (uint64_t) multiprocessors())

@@ -186,6 +186,7 @@ struct grid
 	size_t		shared_bytes;
 	uint32_t	cluster;		/* 0: none */
 	bool		cooperative;
+	cudaStream_t stream;
 };
 
 /* run(work) is one thread's call. */
@@ -234,8 +235,7 @@ static inline grid
 grid_of(const char *file, int line, dim3 blocks, dim3 threads, size_t shared_bytes = 0,
 		cudaStream_t stream = NULL)
 {
-	(void) stream;
-	return {file, line, blocks, threads, shared_bytes, 0, false};
+	return {file, line, blocks, threads, shared_bytes, 0, false, stream};
 }
 
 #define EMULATE_GRID(...) emulate::grid_of(__FILE__, __LINE__, __VA_ARGS__)
@@ -244,6 +244,7 @@ grid_of(const char *file, int line, dim3 blocks, dim3 threads, size_t shared_byt
 
 extern int	multiprocessors(void);
 extern cudaError_t remember(cudaError_t error);
+extern bool is_of_device(cudaStream_t stream);	/* the thread's */
 extern cudaError_t function_shared(const void *kernel, size_t bytes);
 extern size_t function_shared_limit(const void *kernel);
 

@@ -2,11 +2,15 @@
  * runtime.cpp
  *		CUDA's runtime, as far as the engine uses it, over the host's memory.
  *
- * Everything has happened when a call returns, so streams and events are names.  The device is of
+ * Everything has happened when a call returns, so streams and events are names.  A device is of
  * compute capability 9.0 as an H200, but has few multiprocessors, for kernels of as many blocks
  * take as long here as they have threads.
  *
- * GG_EMULATE_SMS in the environment: how many multiprocessors.
+ * Devices differ in the memory that they have left, and in the streams and kernels' limits that
+ * belong to them.  That a kernel reads another one's memory is not seen.
+ *
+ * GG_EMULATE_SMS in the environment: how many multiprocessors.  GG_EMULATE_DEVICES: how many
+ * devices, 1 without it.
  */
 #include <algorithm>
 #include <map>
@@ -22,10 +26,11 @@
 #define DEVICE_ALIGN 256
 #define FILL 0xA5
 #define USUAL_MULTIPROCESSORS 8
+#define MOST_DEVICES 8
 
 struct emulate_stream
 {
-	int			unused;
+	int			device;
 };
 
 struct emulate_event
@@ -40,15 +45,17 @@ typedef struct piece
 	size_t		bytes;
 	cudaMemoryType type;
 	bool		registered;		/* host memory of the caller's */
+	int			device;			/* that was the thread's */
 } piece;
 
 static std::mutex lock;			/* of what follows */
 static std::map<const char *, piece> pieces;
-static size_t held;				/* device bytes */
-static std::map<const void *, size_t> shared_limits;
+static size_t held[MOST_DEVICES];	/* device bytes */
+static std::map<std::pair<int, const void *>, size_t> shared_limits;
 static std::map<const void *, emulate::caller> callers;
 
 static thread_local cudaError_t last_error = cudaSuccess;
+static thread_local int current = 0;	/* device */
 
 namespace emulate
 {
@@ -77,7 +84,7 @@ function_shared(const void *kernel, size_t bytes)
 
 	if (bytes > EMULATE_SHARED_BYTES)
 		return remember(cudaErrorInvalidValue);
-	shared_limits[kernel] = bytes;
+	shared_limits[{current, kernel}] = bytes;
 	return cudaSuccess;
 }
 
@@ -85,10 +92,16 @@ size_t
 function_shared_limit(const void *kernel)
 {
 	std::lock_guard<std::mutex> guard(lock);
-	const auto	found = shared_limits.find(kernel);
+	const auto	found = shared_limits.find({current, kernel});
 
 	return found == shared_limits.end() ? EMULATE_SHARED_USUAL :
 		std::max(found->second, (size_t) EMULATE_SHARED_USUAL);
+}
+
+bool
+is_of_device(cudaStream_t stream)
+{
+	return stream == NULL || stream->device == current;
 }
 
 void
@@ -113,6 +126,20 @@ piece_of(const void *address)
 		return NULL;
 	--next;
 	return (const char *) address < next->first + next->second.bytes ? &*next : NULL;
+}
+
+static int
+count_devices(void)
+{
+	const char *set = getenv("GG_EMULATE_DEVICES");
+
+	return set != NULL ? std::min(std::max(atoi(set), 1), MOST_DEVICES) : 1;
+}
+
+static bool
+is_device(int device)
+{
+	return device >= 0 && device < count_devices();
 }
 
 extern "C"
@@ -165,21 +192,24 @@ cudaDriverGetVersion(int *version)
 cudaError_t
 cudaGetDeviceCount(int *count)
 {
-	*count = 1;
+	*count = count_devices();
 	return cudaSuccess;
 }
 
 cudaError_t
 cudaGetDevice(int *device)
 {
-	*device = 0;
+	*device = current;
 	return cudaSuccess;
 }
 
 cudaError_t
 cudaSetDevice(int device)
 {
-	return device == 0 ? cudaSuccess : remember(cudaErrorInvalidDevice);
+	if (!is_device(device))
+		return remember(cudaErrorInvalidDevice);
+	current = device;
+	return cudaSuccess;
 }
 
 /* Memory of the device goes with the context; the host's stays, but is not registered any more. */
@@ -188,12 +218,18 @@ cudaDeviceReset(void)
 {
 	std::lock_guard<std::mutex> guard(lock);
 
-	for (auto &one : pieces)
-		if (!one.second.registered)
-			free((void *) one.first);
-	pieces.clear();
-	shared_limits.clear();
-	held = 0;
+	for (auto one = pieces.begin(); one != pieces.end();)
+		if (one->second.device == current)
+		{
+			if (!one->second.registered)
+				free((void *) one->first);
+			one = pieces.erase(one);
+		}
+		else
+			++one;
+	for (auto one = shared_limits.begin(); one != shared_limits.end();)
+		one = one->first.first == current ? shared_limits.erase(one) : std::next(one);
+	held[current] = 0;
 	return cudaSuccess;
 }
 
@@ -206,7 +242,7 @@ cudaDeviceSynchronize(void)
 cudaError_t
 cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
-	if (device != 0)
+	if (!is_device(device))
 		return remember(cudaErrorInvalidDevice);
 	switch (attribute)
 	{
@@ -238,10 +274,11 @@ cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 cudaError_t
 cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
-	if (device != 0)
+	if (!is_device(device))
 		return remember(cudaErrorInvalidDevice);
 	memset(properties, 0, sizeof(*properties));
 	strcpy(properties->name, "emulated device");
+	properties->uuid.bytes[0] = (char) device;
 	properties->totalGlobalMem = DEVICE_BYTES;
 	properties->major = 9;
 	properties->multiProcessorCount = emulate::multiprocessors();
@@ -261,7 +298,7 @@ cudaMemGetInfo(size_t *available, size_t *total)
 {
 	std::lock_guard<std::mutex> guard(lock);
 
-	*available = DEVICE_BYTES - CONTEXT_BYTES - held;
+	*available = DEVICE_BYTES - CONTEXT_BYTES - held[current];
 	*total = DEVICE_BYTES;
 	return cudaSuccess;
 }
@@ -278,12 +315,12 @@ allocate(void **memory, size_t bytes, cudaMemoryType type)
 	*memory = NULL;
 	if (bytes == 0)
 		return cudaSuccess;
-	if ((device && bytes > DEVICE_BYTES - CONTEXT_BYTES - held) ||
+	if ((device && bytes > DEVICE_BYTES - CONTEXT_BYTES - held[current]) ||
 		posix_memalign(memory, device ? DEVICE_ALIGN : 4096, bytes) != 0)
 		return remember(cudaErrorMemoryAllocation);
 	memset(*memory, FILL, bytes);
-	pieces[(const char *) *memory] = {bytes, type, false};
-	held += device ? bytes : 0;
+	pieces[(const char *) *memory] = {bytes, type, false, current};
+	held[current] += device ? bytes : 0;
 	return cudaSuccess;
 }
 
@@ -297,7 +334,7 @@ release(void *memory, cudaMemoryType type)
 		return cudaSuccess;
 	if (found == pieces.end() || found->second.type != type || found->second.registered)
 		return remember(cudaErrorInvalidValue);
-	held -= type == cudaMemoryTypeDevice ? found->second.bytes : 0;
+	held[found->second.device] -= type == cudaMemoryTypeDevice ? found->second.bytes : 0;
 	pieces.erase(found);
 	free(memory);
 	return cudaSuccess;
@@ -335,7 +372,7 @@ struct emulate_pool
 cudaError_t
 cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *properties)
 {
-	if (properties->location.id != 0)
+	if (!is_device(properties->location.id))
 		return remember(cudaErrorInvalidDevice);
 	*pool = new emulate_pool();
 	return cudaSuccess;
@@ -382,7 +419,7 @@ cudaHostRegister(void *memory, size_t bytes, unsigned)
 		return remember(cudaErrorInvalidValue);
 	if (piece_of(memory) != NULL || piece_of((char *) memory + bytes - 1) != NULL)
 		return remember(cudaErrorHostMemoryAlreadyRegistered);
-	pieces[(const char *) memory] = {bytes, cudaMemoryTypeHost, true};
+	pieces[(const char *) memory] = {bytes, cudaMemoryTypeHost, true, current};
 	return cudaSuccess;
 }
 
@@ -417,7 +454,7 @@ cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *m
 	const auto *found = piece_of(memory);
 
 	attributes->type = found == NULL ? cudaMemoryTypeUnregistered : found->second.type;
-	attributes->device = 0;
+	attributes->device = found == NULL ? 0 : found->second.device;
 	attributes->devicePointer = found == NULL ? NULL : (void *) memory;
 	attributes->hostPointer = attributes->type == cudaMemoryTypeHost ? (void *) memory : NULL;
 	return cudaSuccess;
@@ -466,6 +503,21 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind ki
 }
 
 cudaError_t
+cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
+					cudaStream_t)
+{
+	if (!is_device(to_device) || !is_device(from_device))
+		return remember(cudaErrorInvalidDevice);
+	return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice);
+}
+
+cudaError_t
+cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes)
+{
+	return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, NULL);
+}
+
+cudaError_t
 cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
 				  size_t height, enum cudaMemcpyKind kind, cudaStream_t)
 {
@@ -503,7 +555,7 @@ cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t)
 cudaError_t
 cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
-	*stream = new emulate_stream();
+	*stream = new emulate_stream{current};
 	return cudaSuccess;
 }
 
@@ -580,7 +632,7 @@ cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void *
 		void	  **arguments;
 	}			work = {NULL, kernel, arguments};
 	emulate::grid shape = {"cudaLaunchKernelEx", 0, config->gridDim, config->blockDim,
-						   config->dynamicSmemBytes, 0, false};
+						   config->dynamicSmemBytes, 0, false, config->stream};
 
 	{
 		std::lock_guard<std::mutex> guard(lock);

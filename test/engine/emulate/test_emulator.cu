@@ -348,6 +348,41 @@ check_fails(void (*kernel) (uint32_t *), bool cluster, const char *message)
 		printf("%s\n", text);
 }
 
+/* Each device has memory and streams of its own. */
+static void
+check_devices(void)
+{
+	size_t		before[2];
+	size_t		after[2];
+	size_t		total;
+	cudaStream_t stream = NULL;
+	uint32_t   *out = NULL;
+
+	(void) setenv("GG_EMULATE_DEVICES", "2", 1);
+	check(cudaSetDevice(2) == cudaErrorInvalidDevice && cudaGetLastError() != cudaSuccess,
+		  "a third device of two");
+	for (int device = 0; device < 2; device++)
+	{
+		check(cudaSetDevice(device) == cudaSuccess, "cudaSetDevice");
+		(void) cudaMemGetInfo(&before[device], &total);
+	}
+	out = device_array<uint32_t>(64);
+	check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess, "a stream");
+	warp_kernel<<<1, 32, 0, stream>>>(out);
+	check(cudaGetLastError() == cudaSuccess, "a launch on a stream of the thread's device");
+	(void) cudaMemGetInfo(&after[1], &total);
+	(void) cudaSetDevice(0);
+	(void) cudaMemGetInfo(&after[0], &total);
+	check(after[0] == before[0] && after[1] == before[1] - 64 * sizeof(uint32_t),
+		  "memory is the thread's device's");
+	warp_kernel<<<1, 32, 0, stream>>>(out);
+	check(cudaGetLastError() == cudaErrorInvalidResourceHandle,
+		  "a launch on a stream of another device");
+	(void) cudaStreamDestroy(stream);
+	(void) cudaFree(out);
+	(void) unsetenv("GG_EMULATE_DEVICES");
+}
+
 int
 main(void)
 {
@@ -356,6 +391,7 @@ main(void)
 	check_cluster();
 	check_product();
 	check_halves();
+	check_devices();
 	check_fails(half_barrier_kernel, true, "all threads wait");
 	check_fails(half_warp_kernel, false, "all threads wait");
 	check_fails(two_operations_kernel, false, "different operations");

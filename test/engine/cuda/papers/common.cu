@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <thread>
 #include <time.h>
 
 papers_options papers;
@@ -39,6 +40,32 @@ papers_widths(void)
 	static const std::vector<uint32_t> few = {16, 32};
 
 	return papers.tiny ? few : papers.coarse ? some : all;
+}
+
+/* ---- devices ----------------------------------------------------------------- */
+
+int
+papers_devices(void)
+{
+	int			count;
+
+	must(gg_cuda_device_count(&count));
+	return count;
+}
+
+void
+papers_on_devices(int count, const std::function<void (int device)> &run)
+{
+	std::vector<std::thread> threads;
+
+	for (int device = 0; device < count; device++)
+		threads.emplace_back([&run, device]
+							 {
+								 must(gg_cuda_use_device(device));
+								 run(device);
+							 });
+	for (std::thread &thread : threads)
+		thread.join();
 }
 
 /* ---- sets ------------------------------------------------------------------ */

@@ -11,6 +11,7 @@
 #include "../../../../kernels/serve/index.cuh"
 
 #include <algorithm>
+#include <atomic>
 
 #define K 64u
 #define BATCH 10000u
@@ -356,15 +357,51 @@ public:
 	uint32_t	count;
 	uint32_t	size;
 	std::vector<std::vector<uint32_t>> lists;	/* size x K, ids in the shard */
-	gg_cuda_buffer<uint64_t> united;	/* n x K */
 };
 
-/* Merge two shards and put what is found into the lists of all. */
+/* A device that makes shards and merges pairs. */
+class joiner
+{
+public:
+	cudaStream_t stream;
+	const float *rows;			/* of all */
+	float	   *copy;			/* of the set's rows; NULL: they are on this device */
+	uint64_t   *united;			/* n x K: what its merges have found */
+};
+
 static void
-merge_pair(const papers_set *set, shards *all, uint32_t a, uint32_t b, cudaStream_t stream)
+open_joiner(const papers_set *set, int device, joiner *j)
+{
+	const size_t bytes = (size_t) set->n * K * sizeof(uint64_t);
+
+	MUST(cudaStreamCreateWithFlags(&j->stream, cudaStreamNonBlocking));
+	j->rows = set->rows.get();
+	if (device > 0)
+	{
+		MUST(cudaMalloc((void **) &j->copy, set->rows.bytes()));
+		MUST(cudaMemcpyPeer(j->copy, device, set->rows.get(), 0, set->rows.bytes()));
+		j->rows = j->copy;
+	}
+	MUST(cudaMalloc((void **) &j->united, bytes));
+	MUST(cudaMemsetAsync(j->united, 0xFF, bytes, j->stream));
+	MUST(cudaStreamSynchronize(j->stream));
+}
+
+static void
+close_joiner(joiner *j)
+{
+	MUST(cudaStreamDestroy(j->stream));
+	MUST(cudaFree(j->copy));
+	MUST(cudaFree(j->united));
+}
+
+/* Merge two shards and put what is found into the joiner's lists. */
+static void
+merge_pair(const papers_set *set, const shards *all, const joiner *j, uint32_t a, uint32_t b)
 {
 	const uint32_t size = all->size;
 	const uint64_t row_bytes = (uint64_t) set->dim * sizeof(float);
+	cudaStream_t stream = j->stream;
 	gg_cuda_buffer<float> rows;
 	gg_cuda_working_copy copy;
 	gg_cuda_buffer<uint32_t> ids;
@@ -376,10 +413,10 @@ merge_pair(const papers_set *set, shards *all, uint32_t a, uint32_t b, cudaStrea
 	const gg_merge_input input = {parts.data(), stored.data(), K, GG_MERGE_AUTO};
 
 	must(rows.allocate(2 * (uint64_t) size * set->dim));
-	MUST(cudaMemcpyAsync(rows.get(), set->rows.get() + (size_t) a * size * set->dim,
-						 size * row_bytes, cudaMemcpyDeviceToDevice, stream));
+	MUST(cudaMemcpyAsync(rows.get(), j->rows + (size_t) a * size * set->dim, size * row_bytes,
+						 cudaMemcpyDeviceToDevice, stream));
 	MUST(cudaMemcpyAsync(rows.get() + (size_t) size * set->dim,
-						 set->rows.get() + (size_t) b * size * set->dim, size * row_bytes,
+						 j->rows + (size_t) b * size * set->dim, size * row_bytes,
 						 cudaMemcpyDeviceToDevice, stream));
 	std::fill(parts.begin() + size, parts.end(), (uint8_t) 2);
 	memcpy(stored.data(), all->lists[a].data(), (size_t) size * K * 4);
@@ -393,12 +430,110 @@ merge_pair(const papers_set *set, shards *all, uint32_t a, uint32_t b, cudaStrea
 	params.seed = 1;
 	must(gg_cuda_merge_rows(&data, &input, &params, {stream, NULL, NULL}, &copy, &ids, &stats));
 
-	const gather_args args = {set->rows.get(), set->dim, ids.get(), 2 * size, size,
-							  {a * size, b * size}, all->united.get()};
+	const gather_args args = {j->rows, set->dim, ids.get(), 2 * size, size, {a * size, b * size},
+							  j->united};
 
 	gather_lists_kernel<<<gg_cuda_blocks(2 * size, 8), 256, 0, stream>>>(args);
 	MUST(cudaGetLastError());
 	MUST(cudaStreamSynchronize(stream));
+}
+
+/* Merge n lists into those of `lists`; one warp per row. */
+static __global__ void
+unite_lists_kernel(uint64_t *lists, const uint64_t *others, uint32_t n)
+{
+	const uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
+
+	if (row < n)
+		gg_merge<2>(lists + (uint64_t) row * K, others + (uint64_t) row * K, K);
+}
+
+/* Unite what all joiners have found, in the lists of the first one. */
+static void
+unite_joiners(const papers_set *set, const joiner *joiners, int devices)
+{
+	gg_cuda_buffer<uint64_t> here;
+	const uint32_t most = std::min(set->n, 1u << 20);
+
+	must(here.allocate(devices > 1 ? (uint64_t) most * K : 0));
+	for (int device = 1; device < devices; device++)
+		for (uint32_t first = 0; first < set->n; first += most)
+		{
+			const uint32_t count = std::min(most, set->n - first);
+			const uint64_t offset = (uint64_t) first * K;
+
+			MUST(cudaMemcpyPeerAsync(here.get(), 0, joiners[device].united + offset, device,
+									 (size_t) count * K * sizeof(uint64_t), joiners[0].stream));
+			unite_lists_kernel<<<gg_cuda_blocks(count, 8), 256, 0, joiners[0].stream>>>
+				(joiners[0].united + offset, here.get(), count);
+			MUST(cudaGetLastError());
+		}
+	MUST(cudaStreamSynchronize(joiners[0].stream));
+}
+
+/* Make the shards on so many devices, merge all pairs there, and print the row of the table. */
+static void
+merge_shards(const papers_set *set, int devices, const papers_sample *sample)
+{
+	const uint32_t count = papers.tiny ? 3 : 8;
+	const uint64_t entries = (uint64_t) set->n * K;
+	shards		all = {count, set->n / count, std::vector<std::vector<uint32_t>>(count)};
+	std::vector<joiner> joiners(devices);
+	std::vector<std::pair<uint32_t, uint32_t>> pairs;
+	std::atomic<uint32_t> next(0);
+	gg_cuda_buffer<uint32_t> ids;
+
+	for (uint32_t a = 0; a < count; a++)
+		for (uint32_t b = a + 1; b < count; b++)
+			pairs.push_back({a, b});
+	papers_on_devices(devices, [&](int device)
+					  {
+						  open_joiner(set, device, &joiners[device]);
+					  });
+
+	const double begin = papers_now();
+
+	papers_on_devices(devices, [&](int device)
+					  {
+						  for (uint32_t i = (uint32_t) device; i < count; i += (uint32_t) devices)
+						  {
+							  part		p = part_of(set, i * all.size, (i + 1) * all.size);
+							  papers_lists lists;
+
+							  p.device.rows = joiners[device].rows +
+								  (size_t) i * all.size * set->dim;
+							  part_lists(&p, joiners[device].stream, &lists);
+							  all.lists[i].resize((size_t) all.size * K);
+							  fetch_lists(&lists, 0, joiners[device].stream, all.lists[i].data());
+						  }
+					  });
+
+	const double merging = papers_now();
+
+	papers_on_devices(devices, [&](int device)
+					  {
+						  for (uint32_t i = next.fetch_add(1); i < pairs.size();
+							   i = next.fetch_add(1))
+							  merge_pair(set, &all, &joiners[device], pairs[i].first,
+										 pairs[i].second);
+					  });
+	unite_joiners(set, joiners.data(), devices);
+
+	const double end = papers_now();
+
+	must(ids.allocate(entries));
+	key_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, joiners[0].stream>>>
+		(joiners[0].united, entries, ids.get());
+	MUST(cudaGetLastError());
+	printf("| %u shards of %u, all %zu pairs merged, by %d | %.2f (shards %.2f, merges %.2f) | "
+		   "%.0f | %.4f |\n", count, all.size, pairs.size(), devices, end - begin, merging - begin,
+		   end - merging, set->n / (end - begin),
+		   papers_lists_recall(sample, ids.get(), K, 10, joiners[0].stream));
+	fflush(stdout);
+	papers_on_devices(devices, [&](int device)
+					  {
+						  close_joiner(&joiners[device]);
+					  });
 }
 
 void
@@ -407,58 +542,19 @@ ggm_2(void)
 	papers_set	set;
 	papers_sample sample;
 	gg_cuda_stream stream;
-	shards		all = {};
-	gg_cuda_buffer<uint32_t> ids;
-	double		begin;
-	double		shard_seconds;
+	papers_lists anew;
 
 	papers_set_make(papers.set, 4000000, false, &set);
-	papers_begin("GNND table 2, scaled: shards merged in pairs", &set);
+	papers_begin("GNND table 2, scaled: shards merged in pairs, by devices", &set);
 	papers_sample_make(&set, 10, &sample);
 	must(stream.create());
-	all.count = papers.tiny ? 3 : 8;
-	all.size = set.n / all.count;
-	all.lists.resize(all.count);
-	must(all.united.allocate((uint64_t) set.n * K));
-	MUST(cudaMemset(all.united.get(), 0xFF, all.united.bytes()));
-	begin = papers_now();
-	for (uint32_t i = 0; i < all.count; i++)
-	{
-		const part	p = part_of(&set, i * all.size, (i + 1) * all.size);
-		papers_lists lists;
-
-		part_lists(&p, stream.get(), &lists);
-		all.lists[i].resize((size_t) all.size * K);
-		fetch_lists(&lists, 0, stream.get(), all.lists[i].data());
-	}
-	shard_seconds = papers_now() - begin;
-	begin = papers_now();
-	for (uint32_t a = 0; a < all.count; a++)
-		for (uint32_t b = a + 1; b < all.count; b++)
-			merge_pair(&set, &all, a, b, stream.get());
-
-	const double merge_seconds = papers_now() - begin;
-	const uint64_t entries = (uint64_t) set.n * K;
-
-	must(ids.allocate(entries));
-	key_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, stream.get()>>>
-		(all.united.get(), entries, ids.get());
-	MUST(cudaGetLastError());
-
-	const double recall = papers_lists_recall(&sample, ids.get(), K, 10, stream.get());
-	papers_lists anew;
-	const part	whole = part_of(&set, 0, set.n);
-
-	all.united.release();
-	ids.release();
 	papers_head("k-NN lists | seconds | rows/s | recall@10");
 	printf("| paper: DEEP100M by GGM | 2888 | 34626 | 0.956 |\n"
 		   "| paper: SIFT100M by GGM | 3033 | 32971 | 0.966 |\n");
-	printf("| %u shards of %u, all %u pairs merged | %.2f (shards %.2f, merges %.2f) | %.0f | %.4f "
-		   "|\n", all.count, all.size, all.count * (all.count - 1) / 2,
-		   shard_seconds + merge_seconds, shard_seconds, merge_seconds,
-		   set.n / (shard_seconds + merge_seconds), recall);
+	for (int devices = 1; devices <= std::min(papers_devices(), 8); devices *= 2)
+		merge_shards(&set, devices, &sample);
 
+	const part	whole = part_of(&set, 0, set.n);
 	const gg_status status = try_part_lists(&whole, stream.get(), &anew);
 
 	if (status.code == GG_OK)
@@ -466,7 +562,7 @@ ggm_2(void)
 			   papers_lists_recall(&sample, anew.ids.get(), K, 10, stream.get()));
 	else
 		printf("| built as one | %s | - | - |\n", status.message);
-	printf("\nA merge of two shards of %u takes %.3f s, with the lists' way to the device. The "
-		   "paper's rows/s fall with the number of shards, as here.\n", all.size,
-		   merge_seconds / (all.count * (all.count - 1) / 2));
+	printf("\nSeconds of merges are with the lists' way to the devices, and with that of what they "
+		   "have found to the first one. The paper's rows/s fall with the number of shards, as "
+		   "here.\n");
 }

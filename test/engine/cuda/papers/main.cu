@@ -32,6 +32,7 @@ static const figure figures[] = {
 	{"cagra-8", cagra_8, "team sizes"},
 	{"cagra-departures", cagra_departures, "reverse edges half and half, random entry"},
 	{"cagra-10", cagra_10, "single-CTA and multi-CTA search, by batch"},
+	{"cagra-shards", cagra_shards, "shards on one device and on several, by batch"},
 	{"grnnd-5", grnnd_5, "construction at equal recall, searches (figures 5 and 6)"},
 	{"grnnd-7", grnnd_7, "ascending, descending and disordered pools"},
 	{"grnnd-8", grnnd_8, "rho"},
@@ -43,7 +44,7 @@ static const figure figures[] = {
 	{"gnnd-4", gnnd_4, "updates: quality and time by iteration (figures 4 and 5)"},
 	{"gnnd-6", gnnd_6, "time against recall of lists"},
 	{"ggm-7", ggm_7, "two graphs merged, and by search"},
-	{"ggm-2", ggm_2, "table 2: shards merged in pairs"},
+	{"ggm-2", ggm_2, "table 2: shards merged in pairs, by one device and by all"},
 	{"limits", limits, "single queries, and the memory that they read"},
 };
 

@@ -12,6 +12,7 @@
  *	tsdg.cu		figures of TSDG, over stages.cu (one stage without the other)
  *	gnnd.cu		figures of GNND, over update.cu (the paper's updates of lists)
  *	ggm.cu		figures of GGM
+ *	shards.cu	shards on devices
  *	limits.cu	what searches of one query cannot go below, over blocks.cu (multi-CTA search by
  *				teams of lanes)
  *
@@ -25,6 +26,7 @@
 #include "../../searches.h"
 #include "../../../../kernels/build/build.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,14 @@ extern papers_options papers;
 
 /* Widths that curves have their points at. */
 extern const std::vector<uint32_t> &papers_widths(void);
+
+/* ---- devices ----------------------------------------------------------------- */
+
+/* How many there are.  Sets are on the first one, and so is all that is said to be on one. */
+extern int	papers_devices(void);
+
+/* run(device) in a thread of each of the first `count` devices, until all have ended. */
+extern void papers_on_devices(int count, const std::function<void (int device)> &run);
 
 /* ---- sets ------------------------------------------------------------------ */
 
@@ -251,6 +261,7 @@ extern void cagra_4(void);
 extern void cagra_departures(void);
 extern void cagra_8(void);
 extern void cagra_10(void);
+extern void cagra_shards(void);
 extern void grnnd_5(void);
 extern void grnnd_7(void);
 extern void grnnd_8(void);

@@ -226,6 +226,10 @@ extern cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attrib
 extern cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
 extern cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
 								   enum cudaMemcpyKind kind, cudaStream_t stream);
+extern cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device,
+								  size_t bytes);
+extern cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+									   size_t bytes, cudaStream_t stream);
 extern cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from,
 									 size_t from_pitch, size_t width, size_t height,
 									 enum cudaMemcpyKind kind, cudaStream_t stream);
