@@ -17,7 +17,6 @@
 #define DEGREE 32u
 #define WIDTH 64u				/* the fixed search */
 
-
 /* One construction. */
 typedef struct built
 {
