@@ -891,8 +891,6 @@ public:
 	__device__ __forceinline__ bool
 	step(void)
 	{
-		const uint32_t itopk = launch.params.itopk_size;
-		const uint32_t width = launch.params.search_width;
 		uint32_t   *parents = (uint32_t *) (shared + layout.parents) + warp * 32;
 		uint32_t	found = 0;
 		uint32_t	expanded = 0;	/* members before this position are expanded now */
@@ -900,20 +898,22 @@ public:
 		uint32_t	kept;
 		uint64_t	worst;
 
-		for (uint32_t base = 0; base < itopk && found < width; base += 32)
+		for (uint32_t base = 0;
+			 base < launch.params.itopk_size && found < launch.params.search_width; base += 32)
 		{
-			uint64_t	key = base + lane < itopk ? list[base + lane] : GG_KEY_NONE;
+			uint64_t	key = base + lane < launch.params.itopk_size ?
+				list[base + lane] : GG_KEY_NONE;
 			bool		open = key != GG_KEY_NONE && (key & 1) == 0;
 			uint32_t	mask = __ballot_sync(GG_FULL_WARP, open);
 			uint32_t	place = found + __popc(mask & gg_lanes_below(lane));
-			bool		chosen = open && place < width;
+			bool		chosen = open && place < launch.params.search_width;
 			uint32_t	last = __ballot_sync(GG_FULL_WARP, chosen);
 
 			if (chosen)
 				parents[place] = gg_key_id(key);
 			if (last != 0)
 				expanded = base + 32 - __clz(last);
-			found = min(found + __popc(mask), width);
+			found = min(found + __popc(mask), launch.params.search_width);
 		}
 		if (found == 0)
 			return false;
@@ -943,7 +943,7 @@ public:
 		count = counters->fresh;
 		measure(count);
 
-		worst = list[itopk - 1];
+		worst = list[launch.params.itopk_size - 1];
 		if (blocks == 1)
 		{
 			for (uint32_t base = 0; base < count; base += WARPS * 32)
