@@ -15,8 +15,8 @@
  *	limits.cu	what searches of one query cannot go below, over blocks.cu (multi-CTA search by
  *				teams of lanes)
  *
- * reorder.cu, order.cu, update.cu, teams.cu and blocks.cu have kernels of the engine again, from the
- * headers of kernels/, with one thing changed each; stages.cu calls its stages.  They cost the
+ * reorder.cu, order.cu, update.cu, teams.cu and blocks.cu have kernels of the engine again, from
+ * the headers of kernels/, with one thing changed each; stages.cu calls its stages.  They cost the
  * engine nothing.
  */
 #ifndef GG_TEST_PAPERS_H
