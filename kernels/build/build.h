@@ -9,9 +9,9 @@
  *	lists.cu		random lists, exact last distances
  *	merge.cu		the same over lists that are known of parts: GGM
  *	extend.cu		few rows into a large graph, by searching it
- *	optimize.cu		rank-based reordering
+ *	optimize.cu		rank-based reordering; detours.cuh: edges and their detours
  *	tsdg.cu			two-stage diversification
- *	grnnd.cu		relative NN-descent
+ *	grnnd.cu		relative NN-descent; grnnd.cuh: its rounds
  *	connect.cu		pivots, reachability
  *	groups.cu		the chain for rows that the device does not hold: group by group
  *	build.cu		the chain of them, and the memory it needs
@@ -264,6 +264,14 @@ extern gg_status gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStre
 extern gg_status gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params,
 										  const uint32_t *knn, const gg_cuda_run &run,
 										  uint32_t *graph);
+
+/* Its stages: relaxed, knn to forward (n x gg_tsdg_limit()); soft, united (n x length) to graph. */
+extern gg_status gg_cuda_relax_device(const gg_cuda_data *data, const gg_build_params *params,
+									  const uint32_t *knn, const gg_cuda_run &run,
+									  uint32_t *forward);
+extern gg_status gg_cuda_soften_device(const gg_cuda_data *data, const gg_build_params *params,
+									   const uint32_t *united, uint32_t length,
+									   const gg_cuda_run &run, uint32_t *graph);
 
 /*
  * GRNND on device memory: graph n x graph_degree.  data->side is set where the metric wants it.

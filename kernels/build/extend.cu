@@ -424,7 +424,6 @@ search_for(uint32_t width, uint32_t length)
 static gg_status
 walk_fits(const gg_dataset *data, uint32_t length, uint32_t width, bool *fits)
 {
-	const gg_search_params search = search_for(width, length);
 	gg_cuda_rows rows = {};
 	search_launch launch = {};
 	search_device device;
@@ -436,10 +435,9 @@ walk_fits(const gg_dataset *data, uint32_t length, uint32_t width, bool *fits)
 	rows.units = (uint32_t) (gg_cuda_row_bytes(data->metric, data->dim) / 16);
 	view = view_of(&rows);
 	view.degree = length;
-	launch.k = width;
-	launch.itopk = search.itopk_size;
-	launch.rerank = search_rerank_size(launch.itopk, launch.k);
-	launch.width = search_width_for(0, search.itopk_size, length);
+	launch.params = search_for(width, length);
+	launch.params.rerank = search_rerank_size(launch.params.itopk_size, width);
+	launch.params.search_width = search_width_for(0, launch.params.itopk_size, length);
 	*fits = search_single_shared(&view, &launch, &device) <= (uint32_t) device.shared_bytes;
 	return gg_ok();
 }

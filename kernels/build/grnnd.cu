@@ -12,7 +12,7 @@
  *				node's k-NN list from pivot cells, are measured and sorted.
  *	(b) round	One warp per node.  The pairs that the round draws are measured, four at a time.
  *				Who leaves keeps its place of the pool, with its distance from the node that it is
- *				offered to.
+ *				offered to (grnnd.cuh).
  *		gather	Offers are sorted to the nodes that they are for: counted, scanned, scattered.
  *		merge	One warp per node.  What stayed and what was offered; the first R are the new pool.
  *	(c) reverse	gather and merge again, of other offers: a node to the first of its pool.
@@ -40,29 +40,7 @@
  * pools are the same to the last bit; elsewhere rounding decides some comparisons, and recall of
  * searches is the same (test_cuda_build.c).
  */
-#include "../../src/rules/algorithms.h"
-#include "../../src/rules/random.h"
-#include "row_view.cuh"
-
-#define PAIRS_AT_ONCE 4			/* as many distances as gg_view_pairs() has at a time */
-
-typedef struct grnnd_args
-{
-	gg_view		view;
-	uint64_t   *pools;			/* n x length keys */
-
-	/*
-	 * n x length.  After a round: the place in the same pool of the node that this entry is offered
-	 * to, or the entry's own place: it stays.
-	 */
-	uint16_t   *places;
-	uint32_t	length;			/* of a pool in memory: R, rounded up (gg_cuda_list_length()) */
-	const uint32_t *order;		/* n: nodes, those of one cell side by side; or NULL */
-	gg_grnnd	params;
-	uint64_t	seed;
-	uint32_t	round;
-	bool		reverse;		/* offers are those of (c) */
-} grnnd_args;
+#include "grnnd.cuh"
 
 /* ---- (a) start --------------------------------------------------------------- */
 
@@ -170,119 +148,6 @@ start_kernel(grnnd_args args, gg_cuda_lists lists, uint32_t first)
 		__syncwarp();
 		gg_merge<R>(args.pools + (uint64_t) node * (32 * R), keys, some);
 	}
-}
-
-/* ---- (b) round --------------------------------------------------------------- */
-
-/* The pairs that a round draws.  A bench has others (test/engine/cuda/papers/order.cu). */
-#ifndef GRNND_PAIR
-#define GRNND_PAIR gg_grnnd_pair
-#define GRNND_PAIRS(params, count) ((params).pairs * (count))
-#endif
-
-/* Warps a block so that the pools stay below 48 KB. */
-template <int R>
-struct round_shape
-{
-	static constexpr int WARPS = R <= 4 ? 8 : 4;
-};
-
-/* A warp's pool in shared memory; returns how many nodes there are. */
-template <int R>
-__device__ static inline uint32_t
-load_pool(const uint64_t *pool, uint64_t *keys, uint16_t *places)
-{
-	uint32_t	count = 0;
-
-#pragma unroll
-	for (int r = 0; r < R; r++)
-	{
-		const uint32_t i = r * 32 + (threadIdx.x & 31);
-
-		keys[i] = pool[i];
-		places[i] = (uint16_t) i;
-		count += __popc(__ballot_sync(GG_FULL_WARP, keys[i] != GG_KEY_NONE));
-	}
-	__syncwarp();
-	return count;
-}
-
-/*
- * Up to 32 pairs of a pool, a lane's own each: who leaves gets the place of the nearer one, and the
- * distance from it, which goes to the pool in memory at once.
- */
-template <gg_cuda_kind KIND>
-__device__ static inline void
-judge_pairs(const gg_view &view, uint32_t near, uint32_t far, uint32_t some, const uint64_t *keys,
-			uint16_t *places, uint64_t *pool)
-{
-	for (uint32_t i = 0; i < some; i += PAIRS_AT_ONCE)
-	{
-		uint32_t	nears[PAIRS_AT_ONCE];
-		uint32_t	fars[PAIRS_AT_ONCE];
-		uint32_t	to[PAIRS_AT_ONCE];
-		uint32_t	ids[PAIRS_AT_ONCE];
-		float		distances[PAIRS_AT_ONCE];
-
-#pragma unroll
-		for (int j = 0; j < PAIRS_AT_ONCE; j++)
-		{
-			nears[j] = __shfl_sync(GG_FULL_WARP, near, min(i + j, some - 1));
-			fars[j] = __shfl_sync(GG_FULL_WARP, far, min(i + j, some - 1));
-			to[j] = gg_key_id(keys[nears[j]]);
-			ids[j] = gg_key_id(keys[fars[j]]);
-		}
-		gg_view_pairs<KIND>(view, to, ids, distances);
-#pragma unroll
-		for (int j = 0; j < PAIRS_AT_ONCE; j++)
-		{
-			/* the same in every lane; of several pairs that it leaves by, the first drawn counts */
-			const bool	leaves = i + j < some && places[fars[j]] == fars[j] &&
-				distances[j] < gg_key_distance(keys[fars[j]]);
-
-			__syncwarp();
-			if (leaves && (threadIdx.x & 31) == 0)
-			{
-				places[fars[j]] = (uint16_t) nears[j];
-				pool[fars[j]] = gg_key(distances[j], ids[j], 0);
-			}
-			__syncwarp();
-		}
-	}
-}
-
-template <gg_cuda_kind KIND, int R>
-static __global__ void __launch_bounds__(round_shape<R>::WARPS * 32)
-round_kernel(grnnd_args args, uint32_t first)
-{
-	constexpr int WARPS = round_shape<R>::WARPS;
-	__shared__ uint64_t keys_of[WARPS][32 * R];
-	__shared__ uint16_t places_of[WARPS][32 * R];
-	const uint32_t lane = threadIdx.x & 31;
-	const uint32_t at = first + blockIdx.x * WARPS + threadIdx.x / 32;
-	uint64_t   *keys = keys_of[threadIdx.x / 32];
-	uint16_t   *places = places_of[threadIdx.x / 32];
-
-	if (at >= args.view.data.n)
-		return;
-	const uint32_t node = args.order != NULL ? args.order[at] : at;
-	const uint64_t seed = gg_grnnd_seed(args.seed, args.round, node);
-	uint64_t   *pool = args.pools + (uint64_t) node * (32 * R);
-	const uint32_t count = load_pool<R>(pool, keys, places);
-	const uint32_t pairs = count > 1 ? GRNND_PAIRS(args.params, count) : 0;
-
-	for (uint32_t begin = 0; begin < pairs; begin += 32)
-	{
-		uint32_t	near = 0;
-		uint32_t	far = 0;
-
-		if (begin + lane < pairs)
-			GRNND_PAIR(seed, begin + lane, count, &near, &far);
-		judge_pairs<KIND>(args.view, near, far, min(pairs - begin, 32u), keys, places, pool);
-	}
-#pragma unroll
-	for (int r = 0; r < R; r++)
-		args.places[(uint64_t) node * (32 * R) + r * 32 + lane] = places[r * 32 + lane];
 }
 
 /* ---- gather and merge -------------------------------------------------------- */
@@ -435,9 +300,8 @@ class grnnd
 {
 public:
 	grnnd_args	args;
-	cudaStream_t stream;
-	const gg_control *control;
-	gg_cuda_meter *meter;
+	grnnd_rounds round;
+	gg_cuda_run run;
 	gg_cuda_buffer<uint64_t> pools;
 	gg_cuda_buffer<uint16_t> places;
 	gg_cuda_buffer<uint64_t> offers;
@@ -451,7 +315,7 @@ public:
 	{
 		const uint64_t n = args.view.data.n;
 
-		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n * passes,
+		gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, n * passes,
 						 n * (1 + args.params.outer * args.params.inner));
 	}
 };
@@ -466,7 +330,7 @@ fill_pools(grnnd *g, const gg_cuda_lists &lists)
 		((uint64_t) g->args.params.start * (data->dim * 4 + 16)) / 8 * 8 + 8;
 	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
 
-	GG_CUDA_TRY(cudaMemsetAsync(g->pools.get(), 0xFF, g->pools.bytes(), g->stream));
+	GG_CUDA_TRY(cudaMemsetAsync(g->pools.get(), 0xFF, g->pools.bytes(), g->run.stream));
 	for (uint64_t first = 0; first < data->n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
@@ -474,34 +338,10 @@ fill_pools(grnnd *g, const gg_cuda_lists &lists)
 		GG_SWITCH_KIND(gg_cuda_kind_of(data->metric, data->dim),
 			GG_SWITCH_LENGTH(g->args.length,
 				(start_kernel<KIND, R><<<gg_cuda_blocks(count, start_shape<R>::WARPS),
-				 start_shape<R>::WARPS * 32, 0, g->stream>>>
+				 start_shape<R>::WARPS * 32, 0, g->run.stream>>>
 				 (g->args, lists, (uint32_t) first))));
 		GG_CUDA_LAUNCHED("start_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
-	}
-	return gg_ok();
-}
-
-/* (b), but for what is done with the offers */
-static gg_status
-prune_pools(grnnd *g)
-{
-	const gg_cuda_data *data = &g->args.view.data;
-	const uint64_t pairs = GRNND_PAIRS(g->args.params, g->args.params.capacity);
-	/* a launch: 40 GB of rows, most of them in L2, some 10 ms */
-	const uint64_t fit = 40000000000ull / (pairs * 2 * (data->dim * 4 + 16)) / 8 * 8 + 264;
-	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
-
-	for (uint64_t first = 0; first < data->n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(data->n, first, step);
-
-		GG_SWITCH_KIND(gg_cuda_kind_of(data->metric, data->dim),
-			GG_SWITCH_LENGTH(g->args.length,
-				(round_kernel<KIND, R><<<gg_cuda_blocks(count, round_shape<R>::WARPS),
-				 round_shape<R>::WARPS * 32, 0, g->stream>>>(g->args, (uint32_t) first))));
-		GG_CUDA_LAUNCHED("round_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
 	}
 	return gg_ok();
 }
@@ -513,31 +353,31 @@ gather_offers(grnnd *g)
 	const uint32_t n = g->args.view.data.n;
 	uint64_t	total = 0;
 
-	GG_CUDA_TRY(cudaMemsetAsync(g->counts.get(), 0, g->counts.bytes(), g->stream));
+	GG_CUDA_TRY(cudaMemsetAsync(g->counts.get(), 0, g->counts.bytes(), g->run.stream));
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
-		count_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+		count_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->run.stream>>>
 			(g->args, (uint32_t) first, g->counts.get());
 		GG_CUDA_LAUNCHED("count_offers_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
 	}
-	GG_TRY(gg_cuda_starts(g->counts.get(), (uint64_t) n + 1, g->stream, g->starts.get()));
+	GG_TRY(gg_cuda_starts(g->counts.get(), (uint64_t) n + 1, g->run.stream, g->starts.get()));
 	GG_CUDA_TRY(cudaMemcpyAsync(&total, g->starts.get() + n, sizeof(total), cudaMemcpyDeviceToHost,
-								g->stream));
-	GG_TRY(gg_cuda_drain(g->stream, g->control, __func__));
+								g->run.stream));
+	GG_TRY(gg_cuda_drain(g->run.stream, g->run.control, __func__));
 	/* the first round has the most; a later one after reverse edges may have more */
 	if (g->offers.bytes() < total * sizeof(uint64_t))
-		GG_TRY(gg_cuda_allocate_large(&g->offers, total, g->control, g->meter));
+		GG_TRY(gg_cuda_allocate_large(&g->offers, total, g->run.control, g->run.meter));
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
-		scatter_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+		scatter_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->run.stream>>>
 			(g->args, (uint32_t) first, g->starts.get(), g->counts.get(), g->offers.get());
 		GG_CUDA_LAUNCHED("scatter_offers_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
 	}
 	return gg_ok();
 }
@@ -555,10 +395,10 @@ merge_offers(grnnd *g)
 
 		GG_SWITCH_LENGTH(g->args.length,
 			(merge_offers_kernel<R><<<gg_cuda_blocks(count, merge_shape<R>::WARPS),
-			 merge_shape<R>::WARPS * 32, 0, g->stream>>>
+			 merge_shape<R>::WARPS * 32, 0, g->run.stream>>>
 			 (g->args, g->starts.get(), g->offers.get(), (uint32_t) first)));
 		GG_CUDA_LAUNCHED("merge_offers_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
 	}
 	return gg_ok();
 }
@@ -581,7 +421,7 @@ descend(grnnd *g)
 		for (uint32_t inner = 0; inner < params->inner; inner++)
 		{
 			g->args.round++;
-			GG_TRY(prune_pools(g));
+			GG_TRY(g->round(g->args, g->run, &g->pace));
 			GG_TRY(gather_offers(g));
 			GG_TRY(merge_offers(g));
 			g->progress(1 + g->args.round);
@@ -601,10 +441,10 @@ write_lists(grnnd *g, uint32_t degree, uint32_t *graph)
 	{
 		const uint32_t count = gg_cuda_slice(edges, first, step);
 
-		lists_kernel<<<gg_cuda_blocks(count, 256), 256, 0, g->stream>>>
+		lists_kernel<<<gg_cuda_blocks(count, 256), 256, 0, g->run.stream>>>
 			(g->pools.get(), g->args.length, degree, edges, first, graph);
 		GG_CUDA_LAUNCHED("lists_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
 	}
 	return gg_ok();
 }
@@ -619,9 +459,9 @@ gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params)
 }
 
 gg_status
-gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
-					 const gg_cuda_lists &lists, const uint32_t *order, const gg_cuda_run &run,
-					 uint32_t *graph)
+gg_cuda_grnnd_by(grnnd_rounds round, const gg_cuda_data *data, const gg_build_params *params,
+				 const gg_cuda_lists &lists, const uint32_t *order, const gg_cuda_run &run,
+				 uint32_t *graph)
 {
 	const uint64_t n = data->n;
 	grnnd		g = {};
@@ -634,9 +474,8 @@ gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
 	g.args.length = gg_cuda_list_length(g.args.params.capacity);
 	g.args.seed = params->seed;
 	g.args.order = order;
-	g.stream = run.stream;
-	g.control = run.control;
-	g.meter = run.meter;
+	g.round = round;
+	g.run = run;
 	entries = n * g.args.length;
 	GG_TRY(g.pace.create());
 	GG_TRY(gg_cuda_allocate_large(&g.pools, entries, run.control, run.meter));
@@ -652,4 +491,28 @@ gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
 	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
 	return gg_cuda_give_back(run.control, __func__, g.pools, g.places, g.offers, g.counts,
 							 g.starts);
+}
+
+/* The pairs that the contract draws. */
+struct drawn_pairs
+{
+	__host__ __device__ static uint32_t
+	most(const gg_grnnd &params, uint32_t count)
+	{
+		return params.pairs * count;
+	}
+
+	__device__ static void
+	draw(uint64_t seed, uint32_t pair, uint32_t count, uint32_t *near, uint32_t *far)
+	{
+		gg_grnnd_pair(seed, pair, count, near, far);
+	}
+};
+
+gg_status
+gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
+					 const gg_cuda_lists &lists, const uint32_t *order, const gg_cuda_run &run,
+					 uint32_t *graph)
+{
+	return gg_cuda_grnnd_by(grnnd_round<drawn_pairs>, data, params, lists, order, run, graph);
 }

@@ -193,8 +193,7 @@ soft_kernel(tsdg_args args, uint32_t first)
 
 /* Either kernel over all nodes. */
 static gg_status
-run_stage(const tsdg_args *args, bool soft, cudaStream_t stream, const gg_control *control,
-		  gg_cuda_pace *pace)
+run_stage(const tsdg_args *args, bool soft, const gg_cuda_run &run)
 {
 	const gg_cuda_data *data = &args->view.data;
 	const gg_cuda_kind kind = gg_cuda_kind_of(data->metric, data->dim);
@@ -209,13 +208,14 @@ run_stage(const tsdg_args *args, bool soft, cudaStream_t stream, const gg_contro
 	const double flops = kind == GG_KIND_HALF_L2 ? 0.0 : (double) tiles * 1024 * data->dim * 3;
 	const double fit = 0.02 / (bytes / 1e12 + flops / 1e13);
 	const uint64_t step = gg_cuda_cut(fit > (double) GG_PASS_ROWS ? GG_PASS_ROWS :
-									  (uint64_t) fit + 132, control);
+									  (uint64_t) fit + 132, run.control);
+	gg_cuda_pace pace;
 
 #define LAUNCH(kernel, threads, tiles_) \
 	do { \
 		GG_CUDA_TRY(cudaFuncSetAttribute(kernel<KIND, threads, tiles_>, \
 										 cudaFuncAttributeMaxDynamicSharedMemorySize, shared)); \
-		(kernel<KIND, threads, tiles_><<<count, threads, shared, stream>>> \
+		(kernel<KIND, threads, tiles_><<<count, threads, shared, run.stream>>> \
 		 (*args, (uint32_t) first)); \
 	} while (0)
 #define LAUNCH_SIZE(kernel) \
@@ -228,6 +228,7 @@ run_stage(const tsdg_args *args, bool soft, cudaStream_t stream, const gg_contro
 			LAUNCH(kernel, 256, 2); \
 	} while (0)
 
+	GG_TRY(pace.create());
 	for (uint64_t first = 0; first < data->n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
@@ -237,12 +238,47 @@ run_stage(const tsdg_args *args, bool soft, cudaStream_t stream, const gg_contro
 		else
 			GG_SWITCH_KIND(kind, LAUNCH_SIZE(relaxed_kernel));
 		GG_CUDA_LAUNCHED(soft ? "soft_kernel" : "relaxed_kernel");
-		GG_TRY(pace->step(stream, control, __func__));
-		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, (soft ? data->n + first : first) / 2, data->n);
+		GG_TRY(pace.step(run.stream, run.control, __func__));
+		gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, (soft ? data->n + first : first) / 2,
+						 data->n);
 	}
 #undef LAUNCH_SIZE
 #undef LAUNCH
 	return gg_ok();
+}
+
+gg_status
+gg_cuda_relax_device(const gg_cuda_data *data, const gg_build_params *params, const uint32_t *knn,
+					 const gg_cuda_run &run, uint32_t *forward)
+{
+	tsdg_args	args = {};
+
+	args.view = gg_view_of(data);
+	args.lists = knn;
+	args.length = params->intermediate_graph_degree;
+	args.capacity = (args.length + 31) / 32 * 32;
+	args.factor = gg_tsdg_factor(params, data->metric);
+	args.out = forward;
+	args.most = gg_tsdg_limit(params);
+	return run_stage(&args, false, run);
+}
+
+gg_status
+gg_cuda_soften_device(const gg_cuda_data *data, const gg_build_params *params,
+					  const uint32_t *united, uint32_t length, const gg_cuda_run &run,
+					  uint32_t *graph)
+{
+	tsdg_args	args = {};
+
+	args.view = gg_view_of(data);
+	args.lists = united;
+	args.length = length;
+	args.capacity = (length + 31) / 32 * 32;
+	args.factor = 1.0f;
+	args.lambda0 = gg_tsdg_lambda0(params);
+	args.out = graph;
+	args.most = params->graph_degree;
+	return run_stage(&args, true, run);
 }
 
 gg_status
@@ -253,35 +289,15 @@ gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params
 	const uint32_t limit = gg_tsdg_limit(params);
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> united;
-	tsdg_args	args = {};
-	gg_cuda_pace pace;
 
 	if (n == 0)
 		return gg_ok();
-	GG_TRY(pace.create());
-	args.view = gg_view_of(data);
-	args.lambda0 = gg_tsdg_lambda0(params);
-
 	GG_TRY(gg_cuda_allocate_large(&forward, (uint64_t) n * limit, run.control, run.meter));
-	args.lists = knn;
-	args.length = params->intermediate_graph_degree;
-	args.capacity = (args.length + 31) / 32 * 32;
-	args.factor = gg_tsdg_factor(params, data->metric);
-	args.out = forward.get();
-	args.most = limit;
-	GG_TRY(run_stage(&args, false, run.stream, run.control, &pace));
-
+	GG_TRY(gg_cuda_relax_device(data, params, knn, run, forward.get()));
 	GG_TRY(gg_cuda_allocate_large(&united, (uint64_t) n * 2 * limit, run.control, run.meter));
 	GG_TRY(gg_cuda_unite_device(forward.get(), n, limit, 2 * limit, run, united.get()));
 	GG_TRY(gg_cuda_give_back(run.control, __func__, forward));
-
-	args.lists = united.get();
-	args.length = 2 * limit;
-	args.capacity = (args.length + 31) / 32 * 32;
-	args.factor = 1.0f;
-	args.out = graph;
-	args.most = params->graph_degree;
-	GG_TRY(run_stage(&args, true, run.stream, run.control, &pace));
+	GG_TRY(gg_cuda_soften_device(data, params, united.get(), 2 * limit, run, graph));
 	gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, n, n);
 	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
 	return gg_cuda_give_back(run.control, __func__, united);

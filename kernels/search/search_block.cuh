@@ -69,8 +69,9 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 				 uint32_t cluster, uint32_t warps)
 {
 	block_layout layout;
-	const uint32_t entries = 1u << search_entry_bits(launch->itopk);
-	uint32_t	candidates = launch->width * view->degree;
+	const uint32_t itopk = launch->params.itopk_size;
+	const uint32_t entries = 1u << search_entry_bits(itopk);
+	uint32_t	candidates = launch->params.search_width * view->degree;
 	uint32_t	chunks = (view->walk_pieces + 3) / 4;
 	uint32_t	at = view->walk_pad * 4;
 	uint32_t	sides = view->code_bits > 0 ? 2 : 1;
@@ -84,7 +85,7 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	if (candidates < entries * warps)
 		candidates = entries * warps;
 	layout.room = (candidates + 31) & ~31u;
-	layout.list_room = (launch->itopk + 31) & ~31u;
+	layout.list_room = (itopk + 31) & ~31u;
 	layout.reciprocal = cluster > 1 ? 0xFFFFFFFFu / cluster + 1 : 0;
 	layout.blocks = cluster;
 	layout.mail = launch->mail;
@@ -97,9 +98,9 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 
 	/* a block owns 1/cluster of some 20 candidates a list member */
 	layout.hash_bits = 10;
-	while (layout.hash_bits < 13 && (1u << layout.hash_bits) < 32 * launch->itopk / cluster)
+	while (layout.hash_bits < 13 && (1u << layout.hash_bits) < 32 * itopk / cluster)
 		layout.hash_bits++;
-	while ((1u << least_bits) / 4 * 3 < launch->itopk + 2 * layout.room)
+	while ((1u << least_bits) / 4 * 3 < itopk + 2 * layout.room)
 		least_bits++;
 	if (layout.hash_bits < least_bits)
 		layout.hash_bits = least_bits;
@@ -116,7 +117,7 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	layout.sorted = at;
 	at += layout.room * 8;
 	layout.exact = at;
-	at += (launch->rerank / COUNT_STEP + 1) * COUNT_STEP * 8;
+	at += (launch->params.rerank / COUNT_STEP + 1) * COUNT_STEP * 8;
 	layout.counts = at;
 	at += 2 * MAX_CLUSTER * 4;
 	layout.ids = at;
@@ -667,7 +668,7 @@ public:
 	merge_sorted(uint32_t count, uint32_t expanded)
 	{
 		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
-		const uint32_t itopk = launch.itopk;
+		const uint32_t itopk = launch.params.itopk_size;
 		uint64_t   *swap;
 
 		for (uint32_t i = tid; i < itopk + count; i += WARPS * 32)
@@ -900,20 +901,22 @@ public:
 		uint32_t	kept;
 		uint64_t	worst;
 
-		for (uint32_t base = 0; base < launch.itopk && found < launch.width; base += 32)
+		for (uint32_t base = 0;
+			 base < launch.params.itopk_size && found < launch.params.search_width; base += 32)
 		{
-			uint64_t	key = base + lane < launch.itopk ? list[base + lane] : GG_KEY_NONE;
+			uint64_t	key = base + lane < launch.params.itopk_size ?
+				list[base + lane] : GG_KEY_NONE;
 			bool		open = key != GG_KEY_NONE && (key & 1) == 0;
 			uint32_t	mask = __ballot_sync(GG_FULL_WARP, open);
 			uint32_t	place = found + __popc(mask & gg_lanes_below(lane));
-			bool		chosen = open && place < launch.width;
+			bool		chosen = open && place < launch.params.search_width;
 			uint32_t	last = __ballot_sync(GG_FULL_WARP, chosen);
 
 			if (chosen)
 				parents[place] = gg_key_id(key);
 			if (last != 0)
 				expanded = base + 32 - __clz(last);
-			found = min(found + __popc(mask), launch.width);
+			found = min(found + __popc(mask), launch.params.search_width);
 		}
 		if (found == 0)
 			return false;
@@ -943,7 +946,7 @@ public:
 		count = counters->fresh;
 		measure(count);
 
-		worst = list[launch.itopk - 1];
+		worst = list[launch.params.itopk_size - 1];
 		if (blocks == 1)
 		{
 			for (uint32_t base = 0; base < count; base += WARPS * 32)
@@ -992,14 +995,14 @@ public:
 	{
 		clear_hash();
 		__syncthreads();
-		for (uint32_t i = tid; i < launch.itopk; i += WARPS * 32)
+		for (uint32_t i = tid; i < launch.params.itopk_size; i += WARPS * 32)
 		{
 			uint64_t	key = list[i];
 
 			if (key != GG_KEY_NONE && owner_of(gg_key_id(key), blocks) == rank)
 				visit(hash, layout.hash_bits, gg_key_id(key));
 		}
-		known = launch.itopk;
+		known = launch.params.itopk_size;
 		__syncthreads();
 	}
 
@@ -1027,9 +1030,9 @@ public:
 	__device__ __forceinline__ void
 	answer(const float *raw, float inverse)
 	{
-		uint32_t	count = launch.rerank;
+		uint32_t	count = launch.params.rerank;
 		uint64_t   *exact = (uint64_t *) (shared + layout.exact);
-		uint64_t   *answer_keys = keys_of(launch.keys, slots, query, launch.k);
+		uint64_t   *answer_keys = keys_of(launch.keys, slots, query, launch.params.k);
 
 		for (uint32_t i = warp * blocks + rank; i < count; i += blocks * WARPS)
 		{
@@ -1058,7 +1061,7 @@ public:
 			uint64_t	mine = exact[i];
 			uint32_t	place = count_below<false>(exact, count, mine, i);
 
-			if (place < launch.k)
+			if (place < launch.params.k)
 				answer_keys[place] = mine;
 		}
 		if (slots.base != NULL)
@@ -1088,7 +1091,7 @@ walk_by_blocks(const search_view &view, const search_launch &launch, const searc
 	/* the answer's keys come to block 0 from all; what pads them is there from the start */
 	for (uint32_t i = walk.tid; i < COUNT_STEP; i += WARPS * 32)
 		((uint64_t *) (shared + layout.exact))
-			[launch.rerank / COUNT_STEP * COUNT_STEP + i] = GG_KEY_NONE;
+			[launch.params.rerank / COUNT_STEP * COUNT_STEP + i] = GG_KEY_NONE;
 	if (walk.tid == 0)
 		counters->fresh = counters->kept = 0;
 	met = walk.take_query(raw);

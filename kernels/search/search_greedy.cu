@@ -172,8 +172,8 @@ merge_walks(const search_launch &launch, const search_slots &slots, const greedy
 		return;
 	for (uint32_t i = 1; i < GREEDY_WARPS; i++)
 		best = merge_distinct(best, shared->list[i][lane], lane);
-	if (lane < launch.k)
-		keys_of(launch.keys, slots, query, launch.k)[lane] = best;
+	if (lane < launch.params.k)
+		keys_of(launch.keys, slots, query, launch.params.k)[lane] = best;
 	__syncwarp();
 	if (lane == 0)
 	{

@@ -37,7 +37,6 @@
 
 typedef struct segmented_args
 {
-	float		delta;
 	uint32_t	nsegments;		/* at most LANE_SEGMENTS * 32 */
 	uint32_t	keys;			/* offsets in shared memory behind `base`: of a step's candidates */
 	uint32_t	cells;			/* nsegments x SEGMENT_SIZE keys */
@@ -198,7 +197,7 @@ segmented_kernel(const __grid_constant__ search_view view,
 	const float *raw = launch.queries + (size_t) blockIdx.x * view.dim;
 	segmented_queue queue = {(uint64_t *) (shared + args.cells), args.nsegments,
 	{GG_KEY_NONE, GG_KEY_NONE}};
-	warp_list	list = warp_list_in(shared, args.base, launch.itopk);
+	warp_list	list = warp_list_in(shared, args.base, launch.params.itopk_size);
 	uint32_t	count = 0;
 	float		inverse;
 	float		factor;
@@ -230,23 +229,22 @@ segmented_kernel(const __grid_constant__ search_view view,
 
 		const uint64_t parent = queue_pop(&queue, lane);
 
-		count = parent == GG_KEY_NONE || beyond(list, parent, args.delta) ? GG_NO_NODE :
+		count = parent == GG_KEY_NONE || beyond(list, parent, launch.params.delta) ? GG_NO_NODE :
 			take_neighbors(view, list, gg_key_id(parent), ids, lane);
 	}
 	answer_query<WARPS>(view, launch, slots, blockIdx.x, raw, inverse, list);
 }
 
 static segmented_args
-segmented_args_for(const search_view *view, const search_launch *launch, float delta)
+segmented_args_for(const search_view *view, const search_launch *launch)
 {
 	const bool	wide = view->dim > WIDE_DIM;
 	segmented_args args;
 	uint32_t	at;
 
 	memset(&args, 0, sizeof(args));
-	args.delta = delta;
 	args.base = warp_layout_for(view, launch, view->degree);
-	args.nsegments = (2 * launch->itopk + SEGMENT_SIZE - 1) / SEGMENT_SIZE;
+	args.nsegments = (2 * launch->params.itopk_size + SEGMENT_SIZE - 1) / SEGMENT_SIZE;
 	if (args.nsegments < MIN_SEGMENTS)
 		args.nsegments = MIN_SEGMENTS;
 	at = (args.base.total + 15) & ~15u;
@@ -265,16 +263,16 @@ search_segmented_takes(const search_view *view, const search_launch *launch,
 					   const search_device *device)
 {
 	return view->code_bits == 0 &&
-		segmented_args_for(view, launch, 0).total <= (uint32_t) device->shared_bytes;
+		segmented_args_for(view, launch).total <= (uint32_t) device->shared_bytes;
 }
 
 template <int PATH, int WARPS>
 static cudaError_t
 launch_segmented(const search_view *view, const search_launch *launch, const search_slots *slots,
-				 float delta, const search_device *device, cudaStream_t stream)
+				 const search_device *device, cudaStream_t stream)
 {
 	static kernel_state state;
-	const segmented_args args = segmented_args_for(view, launch, delta);
+	const segmented_args args = segmented_args_for(view, launch);
 	cudaError_t error = kernel_ready(&state, (const void *) segmented_kernel<PATH, WARPS>, false,
 									 device);
 
@@ -287,7 +285,7 @@ launch_segmented(const search_view *view, const search_launch *launch, const sea
 
 cudaError_t
 search_segmented_launch(const search_view *view, const search_launch *launch,
-						const search_slots *slots, float delta, const search_device *device,
+						const search_slots *slots, const search_device *device,
 						cudaStream_t stream)
 {
 	if (launch->nq == 0)
@@ -297,9 +295,8 @@ search_segmented_launch(const search_view *view, const search_launch *launch,
 						 const int	PATH = decltype(path)::value;
 
 						 if (view->dim > WIDE_DIM)
-							 return launch_segmented<PATH, WIDE_WARPS>(view, launch, slots, delta,
-																	   device, stream);
-						 return launch_segmented<PATH, 1>(view, launch, slots, delta, device,
-														  stream);
+							 return launch_segmented<PATH, WIDE_WARPS>(view, launch, slots, device,
+																	   stream);
+						 return launch_segmented<PATH, 1>(view, launch, slots, device, stream);
 					 });
 }

@@ -7,9 +7,9 @@
 
 #include "view.h"
 
-/* Queries, entries and slots as of search_single_launch(); delta as in gg_search_params. */
+/* Queries, entries and slots as of search_single_launch(). */
 extern cudaError_t search_segmented_launch(const search_view *view, const search_launch *launch,
-										   const search_slots *slots, float delta,
+										   const search_slots *slots,
 										   const search_device *device, cudaStream_t stream);
 extern bool search_segmented_takes(const search_view *view, const search_launch *launch,
 								   const search_device *device);

@@ -51,12 +51,14 @@
 static bool
 takes_warps(const search_view *view, const search_launch *launch, const search_device *device)
 {
-	const uint32_t bytes = warp_layout_for(view, launch, launch->width * view->degree).total;
+	const uint32_t itopk = launch->params.itopk_size;
+	const uint32_t bytes =
+		warp_layout_for(view, launch, launch->params.search_width * view->degree).total;
 
 	if (!is_wide(view))
-		return launch->itopk <= NARROW_SHORT;
+		return itopk <= NARROW_SHORT;
 	return view->path == WALK_HALF_DOT && launch->nq > (uint32_t) device->sms &&
-		launch->itopk > WIDE_SHORT && bytes <= (uint32_t) device->shared_bytes &&
+		itopk > WIDE_SHORT && bytes <= (uint32_t) device->shared_bytes &&
 		(uint64_t) bytes * WIDE_WARPS * 10 <=
 		(uint64_t) search_multi_shared(view, launch, device) * 17;
 }
@@ -67,7 +69,7 @@ search_single_shared(const search_view *view, const search_launch *launch,
 					 const search_device *device)
 {
 	return !takes_warps(view, launch, device) ? search_multi_shared(view, launch, device) :
-		warp_layout_for(view, launch, launch->width * view->degree).total;
+		warp_layout_for(view, launch, launch->params.search_width * view->degree).total;
 }
 
 cudaError_t

@@ -86,7 +86,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 	uint32_t   *parents = (uint32_t *) (shared + layout.parents);
 	const uint32_t lane = threadIdx.x;
 	const float *raw = launch.queries + (size_t) blockIdx.x * view.dim;
-	warp_list	list = warp_list_in(shared, layout, launch.itopk);
+	warp_list	list = warp_list_in(shared, layout, launch.params.itopk_size);
 	walk_factor<PATH> factor;
 	float		inverse;
 	uint32_t	count;
@@ -107,7 +107,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 	measure_and_merge<PATH, 1>(view, ids, count, shared, factor, &list, NULL);
 	for (;;)
 	{
-		const uint32_t found = take_parents(list, launch.width, parents, lane);
+		const uint32_t found = take_parents(list, launch.params.search_width, parents, lane);
 
 		if (found == 0)
 			break;
@@ -115,7 +115,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		count = take_candidates(view, list, parents, found, ids, lane);
 		__syncwarp();
 		measure_and_merge<PATH, 1>(view, ids, count, shared, factor, &list, NULL);
-		forget_if_full(&list, count, launch.width * view.degree);
+		forget_if_full(&list, count, launch.params.search_width * view.degree);
 	}
 	if (is_code(PATH) && view.rows == NULL)
 		answer_estimates(launch, slots, blockIdx.x, list);
@@ -137,7 +137,7 @@ static cudaError_t
 launch_warps(const search_view *view, const search_launch *launch, const search_slots *slots,
 			 const search_device *device, cudaStream_t stream)
 {
-	warp_layout layout = warp_layout_for(view, launch, launch->width * view->degree);
+	warp_layout layout = warp_layout_for(view, launch, launch->params.search_width * view->degree);
 	cudaError_t error;
 
 	if (layout.total > (uint32_t) device->shared_bytes)

@@ -74,7 +74,7 @@ warp_layout_for(const search_view *view, const search_launch *launch, uint32_t c
 	if (candidates < LONG_ENTRY_NODES)
 		candidates = LONG_ENTRY_NODES;
 	layout.list = at;
-	at += ((launch->itopk + 31) & ~31u) * 8;
+	at += ((launch->params.itopk_size + 31) & ~31u) * 8;
 	layout.pending = at;
 	at += 64 * 8;
 	layout.ids = at;
@@ -82,7 +82,7 @@ warp_layout_for(const search_view *view, const search_launch *launch, uint32_t c
 	layout.parents = at;
 	at += 32 * 4;
 	layout.hash = at;
-	layout.hash_bits = hash_bits_for(launch->itopk, candidates);
+	layout.hash_bits = hash_bits_for(launch->params.itopk_size, candidates);
 	layout.total = at + (4u << layout.hash_bits);
 	/* a query by codes is made ready where the list comes */
 	if (view->code_bits > 0 && layout.total < layout.list + code_work_bytes(view->dim))
@@ -357,9 +357,9 @@ static __device__ __forceinline__ void
 answer_estimates(const search_launch &launch, const search_slots &slots, uint32_t query,
 				 const warp_list &list)
 {
-	uint64_t   *keys_out = keys_of(launch.keys, slots, query, launch.k);
+	uint64_t   *keys_out = keys_of(launch.keys, slots, query, launch.params.k);
 
-	for (uint32_t i = threadIdx.x; i < launch.k; i += 32)
+	for (uint32_t i = threadIdx.x; i < launch.params.k; i += 32)
 		keys_out[i] = list.keys[i] == GG_KEY_NONE ? GG_KEY_NONE : list.keys[i] & ~(uint64_t) 1;
 	__syncwarp();
 	if (slots.base != NULL && threadIdx.x == 0)
@@ -380,9 +380,9 @@ answer_query(const search_view &view, const search_launch &launch, const search_
 {
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = WARPS == 1 ? 0 : threadIdx.x >> 5;
-	const uint32_t count = launch.rerank;
+	const uint32_t count = launch.params.rerank;
 	uint64_t   *exact = (uint64_t *) list.hash;
-	uint64_t   *keys_out = keys_of(launch.keys, slots, query, launch.k);
+	uint64_t   *keys_out = keys_of(launch.keys, slots, query, launch.params.k);
 
 	for (uint32_t i = threadIdx.x; i < ((count + 31) & ~31u); i += WARPS * 32)
 		exact[i] = GG_KEY_NONE;
@@ -419,7 +419,7 @@ answer_query(const search_view &view, const search_launch &launch, const search_
 	}
 	if (!is_first_warp<WARPS>())
 		return;
-	for (uint32_t i = lane; i < launch.k; i += 32)
+	for (uint32_t i = lane; i < launch.params.k; i += 32)
 		keys_out[i] = exact[i];
 	__syncwarp();
 	if (slots.base != NULL && lane == 0)

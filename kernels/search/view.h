@@ -114,10 +114,7 @@ typedef struct search_launch
 {
 	const float *queries;		/* nq x dim, of any length */
 	uint32_t	nq;
-	uint32_t	k;
-	uint32_t	itopk;
-	uint32_t	width;			/* parents per step */
-	uint32_t	rerank;			/* nodes of the list that are measured by row, k .. itopk */
+	gg_search_params params;	/* search_width and rerank chosen: rerank is k .. itopk_size */
 	uint64_t   *keys;			/* nq x k, GG_KEY_NONE at the end */
 	const uint64_t *entries;	/* nq x nentries keys of pivots, or NULL: score them in the walk */
 	uint32_t	nentries;

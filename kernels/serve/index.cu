@@ -140,8 +140,8 @@ check_shared(const search_view *view, const search_launch *launch, const search_
 	if (bytes > (uint32_t) device->shared_bytes)
 		return gg_fail(GG_EUNSUPPORTED, __func__,
 					   "a walk over rows of %u dimensions with itopk_size %u takes %u bytes of "
-					   "shared memory a block, device %d has %d", view->dim, launch->itopk, bytes,
-					   device->ordinal, device->shared_bytes);
+					   "shared memory a block, device %d has %d", view->dim,
+					   launch->params.itopk_size, bytes, device->ordinal, device->shared_bytes);
 	return gg_ok();
 }
 
@@ -163,10 +163,10 @@ search_launch_for(const gg_index *index, const gg_search_params *params, uint32_
 
 	memset(&launch, 0, sizeof(launch));
 	launch.nq = nq;
-	launch.k = params->k;
-	launch.itopk = params->itopk_size;
-	launch.width = search_width_for(params->search_width, params->itopk_size, index->view.degree);
-	launch.rerank = rerank_for(index, params);
+	launch.params = *params;
+	launch.params.search_width = search_width_for(params->search_width, params->itopk_size,
+												  index->view.degree);
+	launch.params.rerank = rerank_for(index, params);
 	return launch;
 }
 
@@ -211,7 +211,7 @@ queue_greedy(const gg_index *index, search_scratch *scratch, const gg_search_par
 		scratch->greedy_arrived.get()};
 
 	memset(&launch, 0, sizeof(launch));
-	launch.k = params->k;
+	launch.params = *params;
 	for (uint32_t first = 0; first < batch->nq; first += room)
 	{
 		launch.queries = queries + (size_t) first * index->view.dim;
@@ -289,8 +289,7 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 		launch.queries = scratch->queries.get();
 	}
 	if (segmented)
-		GG_CUDA_TRY(search_segmented_launch(view, &launch, batch->slots, params->delta, device,
-											stream));
+		GG_CUDA_TRY(search_segmented_launch(view, &launch, batch->slots, device, stream));
 	else if (cluster == 0)
 		GG_CUDA_TRY(search_single_launch(view, &launch, batch->slots, device, stream));
 	else

@@ -239,6 +239,32 @@ VacuumSegment(VacuumState *state, uint32 id, bool late, bool last)
 }
 
 /*
+ * Read and lock the next page of the delta where rows start, from *number on, before end.  False:
+ * there is none.  Pages that were merged meanwhile, or given back before, are passed over.
+ */
+static bool
+ReadDeltaPage(VacuumState *state, uint64 *number, uint64 end, int lockmode, Buffer *buffer)
+{
+	GgArray		array;
+
+	GgFindArray(state->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+	while (*number < end)
+	{
+		if (GgArrayBlock(&array, *number) == InvalidBlockNumber)
+		{
+			*number += GgDeltaPagesPerRow(state->meta);
+			continue;
+		}
+		GgVacuumDelayPoint();
+		if (VacuumReadPage(state, &array, *number, lockmode, buffer))
+			return true;
+		LookAgain(state);
+		GgFindArray(state->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+	}
+	return false;
+}
+
+/*
  * The delta was gone through; dead has the cleared rows of each page since begin.  Cleared rows on
  * pages that a merge took meanwhile are not the delta's any more.
  */
@@ -270,38 +296,22 @@ VacuumDelta(VacuumState *state)
 	const uint32 npages = GgDeltaPagesPerRow(state->meta);
 	const uint64 begin = state->delta_first;
 	const double removed = state->stats->tuples_removed;
-	uint64		number = begin;
 	uint16	   *dead;
-	GgArray		array;
+	Buffer		buffer;
 
 	dead = MemoryContextAllocExtended(CurrentMemoryContext,
 									  (state->delta_end - begin) / npages * sizeof(uint16),
 									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	GgFindArray(state->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	while (number < state->delta_end)
+	for (uint64 number = begin;
+		 ReadDeltaPage(state, &number, state->delta_end, BUFFER_LOCK_EXCLUSIVE, &buffer);
+		 number += npages)
 	{
-		Buffer		buffer;
-		uint32		count;
+		uint32		count = GgDeltaRowCount(state->index, state->meta, buffer);
 
-		/* merged meanwhile, or given back before */
-		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
-		{
-			number += npages;
-			continue;
-		}
-		GgVacuumDelayPoint();
-		if (!VacuumReadPage(state, &array, number, BUFFER_LOCK_EXCLUSIVE, &buffer))
-		{
-			LookAgain(state);
-			GgFindArray(state->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-			continue;
-		}
-		count = GgDeltaRowCount(state->index, state->meta, buffer);
 		dead[(number - begin) / npages] =
 			(uint16) VacuumTids(state, buffer, count, GgDeltaRowBytes(state->meta));
 		UnlockReleaseBuffer(buffer);
 		state->pages++;
-		number += npages;
 	}
 	GgHold(GG_HOLD_VACUUM_DELTA);
 	StoreDeltaDead(state, begin, dead, state->stats->tuples_removed > removed);
@@ -451,32 +461,16 @@ FindDeadRuns(VacuumState *state, DeadRun *runs, int *nruns)
 	GgMetaPageData *meta = state->meta;
 	const uint32 npages = GgDeltaPagesPerRow(meta);
 	const uint64 end = GgDeltaEnd(meta) - Min(npages, meta->delta_pages);
-	uint64		number = GgDeltaFirst(meta);
 	int			room = GG_MAX_EXTENTS / 2 - meta->nextents;
 	DeadRun		run = {0};
-	GgArray		array;
+	Buffer		buffer;
 
 	*nruns = 0;
-	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	while (number < end)
+	for (uint64 number = GgDeltaFirst(meta);
+		 ReadDeltaPage(state, &number, end, BUFFER_LOCK_SHARE, &buffer); number += npages)
 	{
-		Buffer		buffer;
-		bool		dead;
+		bool		dead = AllRowsCleared(state, buffer);
 
-		/* merged meanwhile, or given back before */
-		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
-		{
-			number += npages;
-			continue;
-		}
-		GgVacuumDelayPoint();
-		if (!VacuumReadPage(state, &array, number, BUFFER_LOCK_SHARE, &buffer))
-		{
-			GgReadMeta(state->index, meta);
-			GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-			continue;
-		}
-		dead = AllRowsCleared(state, buffer);
 		UnlockReleaseBuffer(buffer);
 		if (dead)
 		{
@@ -490,7 +484,6 @@ FindDeadRuns(VacuumState *state, DeadRun *runs, int *nruns)
 			EndRun(meta, &run, runs, nruns, &room);
 			run.npages = 0;
 		}
-		number += npages;
 	}
 	EndRun(meta, &run, runs, nruns, &room);
 }

@@ -15,7 +15,6 @@
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
-#include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
@@ -25,15 +24,19 @@
 		result = false; \
 	} while (0)
 
-/* Support function 1 and the distance operator of a vector class are there, and nothing else. */
+/*
+ * A vector class has support function 1 and the distance operator, and nothing else.  A filter
+ * column's class has search operators alone, of which scans know what they mean.
+ */
 static bool
-ValidateVectorClass(Form_pg_opclass classform)
+ValidateClass(Form_pg_opclass classform)
 {
 	const char *name = NameStr(classform->opcname);
+	const bool	filter = GgIsFilterType(classform->opcintype);
 	bool		result = true;
-	CatCList   *list;
 	bool		has_operator = false,
-				has_support = false;
+				has_support = filter;
+	CatCList   *list;
 
 	list = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(classform->opcfamily));
 	for (int i = 0; i < list->n_members; i++)
@@ -42,7 +45,7 @@ ValidateVectorClass(Form_pg_opclass classform)
 
 		if (proc->amproclefttype != classform->opcintype)
 			continue;
-		if (proc->amprocnum != GG_OPCLASS_PROC)
+		if (filter || proc->amprocnum != GG_OPCLASS_PROC)
 			COMPLAIN("gpugraph operator class \"%s\" has support function %s "
 					 "with invalid number %d",
 					 name, format_procedure(proc->amproc), proc->amprocnum);
@@ -62,13 +65,19 @@ ValidateVectorClass(Form_pg_opclass classform)
 
 		if (op->amoplefttype != classform->opcintype)
 			continue;
-		if (op->amopstrategy != GG_DISTANCE_STRATEGY || op->amoppurpose != AMOP_ORDER)
+		if (filter && (op->amoppurpose != AMOP_SEARCH ||
+					   !GgFilterStrategyIsKnown(op->amoplefttype, op->amopstrategy) ||
+					   !GgFilterTypesCompare(op->amoplefttype, op->amoprighttype)))
+			COMPLAIN("gpugraph operator class \"%s\" has operator %s "
+					 "that is no condition on a filter column of its type",
+					 name, format_operator(op->amopopr));
+		else if (!filter && (op->amopstrategy != GG_DISTANCE_STRATEGY ||
+							 op->amoppurpose != AMOP_ORDER))
 			COMPLAIN("gpugraph operator class \"%s\" has operator %s "
 					 "that is not ordering strategy %d",
 					 name, format_operator(op->amopopr), GG_DISTANCE_STRATEGY);
-		else if (!check_amop_signature(op->amopopr, FLOAT8OID, op->amoplefttype,
-									   op->amoprighttype) ||
-				 get_op_rettype(op->amopopr) != FLOAT8OID)
+		else if (!check_amop_signature(op->amopopr, filter ? BOOLOID : FLOAT8OID,
+									   op->amoplefttype, op->amoprighttype))
 			COMPLAIN("gpugraph operator class \"%s\" has operator %s with a wrong signature",
 					 name, format_operator(op->amopopr));
 		else
@@ -77,54 +86,10 @@ ValidateVectorClass(Form_pg_opclass classform)
 	ReleaseCatCacheList(list);
 
 	if (!has_operator)
-		COMPLAIN("gpugraph operator class \"%s\" is missing its distance operator", name);
+		COMPLAIN("gpugraph operator class \"%s\" has no operators of its kind", name);
 	if (!has_support)
 		COMPLAIN("gpugraph operator class \"%s\" is missing support function %d",
 				 name, GG_OPCLASS_PROC);
-	return result;
-}
-
-/* A filter column's class has search operators alone, of which scans know what they mean. */
-static bool
-ValidateFilterClass(Form_pg_opclass classform)
-{
-	const char *name = NameStr(classform->opcname);
-	bool		result = true;
-	bool		any = false;
-	CatCList   *list = SearchSysCacheList1(AMOPSTRATEGY, ObjectIdGetDatum(classform->opcfamily));
-
-	for (int i = 0; i < list->n_members; i++)
-	{
-		Form_pg_amop op = (Form_pg_amop) GETSTRUCT(&list->members[i]->tuple);
-
-		if (op->amoplefttype != classform->opcintype)
-			continue;
-		any = true;
-		if (op->amoppurpose != AMOP_SEARCH ||
-			!GgFilterStrategyIsKnown(op->amoplefttype, op->amopstrategy) ||
-			!GgFilterTypesCompare(op->amoplefttype, op->amoprighttype))
-			COMPLAIN("gpugraph operator class \"%s\" has operator %s "
-					 "that is no condition on a filter column of its type",
-					 name, format_operator(op->amopopr));
-		else if (!check_amop_signature(op->amopopr, BOOLOID, op->amoplefttype,
-									   op->amoprighttype))
-			COMPLAIN("gpugraph operator class \"%s\" has operator %s with a wrong signature",
-					 name, format_operator(op->amopopr));
-	}
-	ReleaseCatCacheList(list);
-	if (!any)
-		COMPLAIN("gpugraph operator class \"%s\" has no operators", name);
-
-	list = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(classform->opcfamily));
-	for (int i = 0; i < list->n_members; i++)
-	{
-		Form_pg_amproc proc = (Form_pg_amproc) GETSTRUCT(&list->members[i]->tuple);
-
-		if (proc->amproclefttype == classform->opcintype)
-			COMPLAIN("gpugraph operator class \"%s\" of filter columns has support function %s",
-					 name, format_procedure(proc->amproc));
-	}
-	ReleaseCatCacheList(list);
 	return result;
 }
 
@@ -138,8 +103,7 @@ ggvalidate(Oid opclassoid)
 	if (!HeapTupleIsValid(classtup))
 		elog(ERROR, "cache lookup failed for operator class %u", opclassoid);
 	classform = (Form_pg_opclass) GETSTRUCT(classtup);
-	result = GgIsFilterType(classform->opcintype) ? ValidateFilterClass(classform) :
-		ValidateVectorClass(classform);
+	result = ValidateClass(classform);
 	ReleaseSysCache(classtup);
 	return result;
 }

@@ -84,6 +84,29 @@ gg_knn_bytes(const gg_dataset *data, uint32_t k, int threads, bool ids, bool dis
 	return bytes;
 }
 
+uint32_t
+gg_knn_sample(gg_knn *state, uint32_t row, uint32_t p, uint32_t *const *samples, uint32_t *taken)
+{
+	uint32_t   *ids = state->lists.ids + (size_t) row * state->lists.stride;
+	uint32_t	left = 0;
+
+	taken[0] = taken[1] = 0;
+	gg_lists_sort(&state->lists, row);
+	for (uint32_t j = 0; j < state->k && ids[j] != GG_NO_NODE; j++)
+	{
+		int			is_new = (ids[j] & GG_ENTRY_NEW) != 0;
+
+		if (taken[is_new] == p)
+		{
+			left += (uint32_t) is_new;
+			continue;
+		}
+		samples[is_new][(size_t) row * 2 * p + taken[is_new]++] = GG_ENTRY_ID(ids[j]);
+		ids[j] = GG_ENTRY_ID(ids[j]);
+	}
+	return left;
+}
+
 uint64_t
 gg_knn_chunk(const gg_knn *state, uint64_t at_128)
 {

@@ -128,6 +128,13 @@ extern gg_status gg_knn_no_memory(const gg_knn *state);
 /* Rows of a piece of work that takes well under a poll interval at any dimension. */
 extern uint64_t gg_knn_chunk(const gg_knn *state, uint64_t at_128);
 
+/*
+ * Sort a row's list and take its samples, p old ones and p new ones at most; taken says how many.
+ * New ones that were taken are old from now on.  Returns how many new ones were left.
+ */
+extern uint32_t gg_knn_sample(gg_knn *state, uint32_t row, uint32_t p, uint32_t *const *samples,
+							  uint32_t *taken);
+
 /* Item i of the blocks x blocks triangle, by rows: a <= b. */
 extern void gg_triangle_at(uint64_t i, uint32_t blocks, uint32_t *a, uint32_t *b);
 

@@ -81,20 +81,9 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint32_t	row = gg_knn_at(state, i);
-		uint32_t   *ids = state->lists.ids + (size_t) row * state->lists.stride;
-		uint32_t	taken[2] = {0, 0};
+		uint32_t	taken[2];
 
-		gg_lists_sort(&state->lists, row);
-		for (uint32_t j = 0; j < state->k && ids[j] != GG_NO_NODE; j++)
-		{
-			int			is_new = (ids[j] & GG_ENTRY_NEW) != 0;
-
-			if (taken[is_new] == d->p)
-				continue;
-			d->samples[is_new][(size_t) row * 2 * d->p + taken[is_new]++] =
-				GG_ENTRY_ID(ids[j]);
-			ids[j] = GG_ENTRY_ID(ids[j]);
-		}
+		gg_knn_sample(state, row, d->p, d->samples, taken);
 		atomic_store_explicit(&d->counts[0][row], taken[0], memory_order_relaxed);
 		atomic_store_explicit(&d->counts[1][row], taken[1], memory_order_relaxed);
 	}

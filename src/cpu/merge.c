@@ -323,26 +323,13 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint32_t	row = gg_knn_at(state, i);
-		uint32_t   *ids = state->lists.ids + (size_t) row * state->lists.stride;
-		uint8_t		taken[2] = {0, 0};
+		uint32_t	taken[2];
+		uint32_t	over = gg_knn_sample(state, row, merge->p, merge->samples, taken);
 
-		gg_lists_sort(&state->lists, row);
-		for (uint32_t j = 0; j < state->k && ids[j] != GG_NO_NODE; j++)
-		{
-			int			is_new = (ids[j] & GG_ENTRY_NEW) != 0;
-
-			fresh += (uint64_t) is_new;
-			if (taken[is_new] == merge->p)
-			{
-				left += (uint64_t) is_new;
-				continue;
-			}
-			merge->samples[is_new][(size_t) row * 2 * merge->p + taken[is_new]++] =
-				GG_ENTRY_ID(ids[j]);
-			ids[j] = GG_ENTRY_ID(ids[j]);
-		}
+		left += over;
+		fresh += taken[1] + over;
 		for (int kind = 0; kind < 2; kind++)
-			merge->own[kind][row] = merge->counts[kind][row] = taken[kind];
+			merge->own[kind][row] = merge->counts[kind][row] = (uint8_t) taken[kind];
 	}
 	atomic_fetch_add_explicit(&merge->fresh, fresh, memory_order_relaxed);
 	atomic_fetch_add_explicit(&merge->left, left, memory_order_relaxed);

@@ -7,6 +7,7 @@
  * preloading there is no list, and VACUUM merges itself, as it does where no worker can be started.
  */
 #include "merge/jobs.h"
+#include "service/shared/service.h"
 
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
@@ -187,15 +188,9 @@ StartWorker(Oid database, int place)
 	BackgroundWorker worker;
 	bool		tell;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	GgDescribeWorker(&worker, "gpugraph merge worker", "GgMergeWorkerMain",
+					 ObjectIdGetDatum(database));
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "gpugraph merge worker");
-	snprintf(worker.bgw_type, sizeof(worker.bgw_type), "gpugraph merge worker");
-	strlcpy(worker.bgw_library_name, "gpugraph", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "GgMergeWorkerMain", sizeof(worker.bgw_function_name));
-	worker.bgw_main_arg = ObjectIdGetDatum(database);
 	memcpy(worker.bgw_extra, &place, sizeof(place));
 	if (RegisterDynamicBackgroundWorker(&worker, NULL))
 		return true;

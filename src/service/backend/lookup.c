@@ -102,20 +102,14 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, GgAsker as
 /* ---- what a resident can be used for ------------------------------------------ */
 
 static bool
-HasSegments(const uint32 *graphs, uint32 nsegments, const GgMetaPageData *meta)
+SameSegments(const GgContents *contents, const GgMetaPageData *meta)
 {
-	if (nsegments != meta->nsegments)
+	if (contents->nsegments != meta->nsegments)
 		return false;
 	for (int i = 0; i < meta->nsegments; i++)
-		if (graphs[i] != GgGraphId(&meta->segments[i]))
+		if (contents->graphs[i] != GgGraphId(&meta->segments[i]))
 			return false;
 	return true;
-}
-
-static bool
-SameSegments(const GgResident *resident, const GgMetaPageData *meta)
-{
-	return HasSegments(resident->graphs, resident->nsegments, meta);
 }
 
 /*
@@ -125,7 +119,8 @@ SameSegments(const GgResident *resident, const GgMetaPageData *meta)
 static bool
 SameGeneration(const GgResident *resident, const GgMetaPageData *meta)
 {
-	return resident->key.generation == meta->generation && SameSegments(resident, meta);
+	return resident->key.generation == meta->generation &&
+		SameSegments(&resident->now, meta);
 }
 
 static uint32
@@ -133,14 +128,14 @@ UncoveredPages(const GgResident *resident, const GgMetaPageData *meta)
 {
 	uint32		full = GgFullDeltaPages(meta);
 
-	return full > resident->delta_pages ? full - resident->delta_pages : 0;
+	return full > resident->now.delta_pages ? full - resident->now.delta_pages : 0;
 }
 
 /* Has VACUUM cleared rows of the delta that the resident still has? */
 static bool
 HasClearedRows(const GgResident *resident, const GgMetaPageData *meta)
 {
-	return resident->delta_pages > 0 && resident->vacuum_epoch < meta->vacuum_epoch;
+	return resident->now.delta_pages > 0 && resident->vacuum_epoch < meta->vacuum_epoch;
 }
 
 bool
@@ -166,7 +161,7 @@ RefreshPays(const GgResident *resident, const GgMetaPageData *meta)
 	if (same_generation && !HasClearedRows(resident, meta) &&
 		UncoveredPages(resident, meta) < REFRESH_PAGES)
 		return false;
-	if (same_generation || SameSegments(resident, meta))
+	if (same_generation || SameSegments(&resident->now, meta))
 		patience_us = Max(patience_us, (uint64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
 	return now >= resident->retry_us && now >= resident->refreshed_us + patience_us;
 }
@@ -176,7 +171,7 @@ static void
 AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, GgAsker asker,
 			  uint64 since_us)
 {
-	bool		grow = asker != GG_ASKED_BY_QUERY && resident->missing != 0 &&
+	bool		grow = asker != GG_ASKED_BY_QUERY && resident->now.missing != 0 &&
 		resident->began_us < since_us && resident->key.generation <= meta->generation;
 	uint32		none = 0;
 
@@ -194,18 +189,28 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 	}
 }
 
-/* Delta pages of a version of that generation that the scan may leave to the device. */
-static uint32
-CoveredPages(uint64 generation, uint64 delta_first, uint32 delta_pages, const GgMetaPageData *meta)
+/* The scan is to use this version, which is of that generation. */
+static void
+ReferTo(int number, uint32 entry, const GgContents *contents, uint64 generation,
+		const GgMetaPageData *meta, GgResidentRef *ref)
 {
+	ref->device = number;
+	ref->entry = GgPlaceOf(entry, contents->version);
+	ref->serial = contents->serial;
+	ref->nsegments = contents->nsegments;
+	ref->missing = contents->missing;
+	ref->coded = contents->coded;
+	ref->rowless = contents->rowless;
+	ref->halved = contents->halved;
+
 	/*
 	 * A version made since the scan read the metapage may cover pages that the scan does not know.
 	 * It measures the delta itself then.
 	 */
-	if (generation == meta->generation && delta_first == GgDeltaFirst(meta) &&
-		delta_pages <= meta->delta_pages)
-		return delta_pages;
-	return 0;
+	ref->delta_pages = 0;
+	if (generation == meta->generation && contents->delta_first == GgDeltaFirst(meta) &&
+		contents->delta_pages <= meta->delta_pages)
+		ref->delta_pages = contents->delta_pages;
 }
 
 /* Use the version before the current one, while its directory is still in use. */
@@ -213,21 +218,11 @@ static bool
 UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef *ref)
 {
 	const GgResident *resident = &gg_service->devices[number]->residents[entry];
-	const GgPrevious *previous = &resident->previous;
 
-	if (previous->serial == 0 || !HasSegments(previous->graphs, previous->nsegments, meta) ||
+	if (resident->previous.serial == 0 || !SameSegments(&resident->previous, meta) ||
 		GgNowMicros() >= resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000))
 		return false;
-	ref->device = number;
-	ref->entry = GgPlaceOf(entry, previous->version);
-	ref->serial = previous->serial;
-	ref->nsegments = previous->nsegments;
-	ref->missing = previous->missing;
-	ref->coded = previous->coded;
-	ref->rowless = previous->rowless;
-	ref->halved = previous->halved;
-	ref->delta_pages = CoveredPages(previous->generation, previous->delta_first,
-									previous->delta_pages, meta);
+	ReferTo(number, entry, &resident->previous, resident->previous_generation, meta, ref);
 	return true;
 }
 
@@ -248,7 +243,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 	GgResident *resident = &device->residents[entry];
 
 	AskForRefresh(device, resident, meta, asker, since_us);
-	if (!SameSegments(resident, meta))
+	if (!SameSegments(&resident->now, meta))
 	{
 		if (UsePrevious(number, entry, meta, ref))
 			return true;
@@ -262,16 +257,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 		return false;
 	}
 	NoteFlip(resident);
-	ref->device = number;
-	ref->entry = GgPlaceOf(entry, resident->version);
-	ref->serial = resident->serial;
-	ref->nsegments = resident->nsegments;
-	ref->missing = resident->missing;
-	ref->coded = resident->coded;
-	ref->rowless = resident->rowless;
-	ref->halved = resident->halved;
-	ref->delta_pages = CoveredPages(resident->key.generation, resident->delta_first,
-									resident->delta_pages, meta);
+	ReferTo(number, entry, &resident->now, resident->key.generation, meta, ref);
 	return true;
 }
 

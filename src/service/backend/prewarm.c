@@ -109,9 +109,9 @@ HasAll(const GgResidentRef *ref, const GgMetaPageData *meta, uint64 began_us, ui
 	 * to bring more segments, and failed, shows that there is no room.
 	 */
 	LWLockAcquire(device->lock, LW_SHARED);
-	has_all = resident->serial == ref->serial &&
+	has_all = resident->now.serial == ref->serial &&
 		((GgIsCurrent(resident, meta) &&
-		  (resident->missing == 0 || resident->failed_us >= began_us)) ||
+		  (resident->now.missing == 0 || resident->failed_us >= began_us)) ||
 		 (resident->key.generation == meta->generation && resident->began_us >= began_us));
 	*bytes = resident->bytes;
 	LWLockRelease(device->lock);

@@ -346,7 +346,7 @@ ResidentStateName(GgResident *resident)
 			return "loading";
 		case GG_RESIDENT_READY:
 			return pg_atomic_read_u32(&resident->refresh) != 0 ? "refreshing" :
-				resident->missing != 0 ? "partial" : "ready";
+				resident->now.missing != 0 ? "partial" : "ready";
 		case GG_RESIDENT_FAILED:
 			return "failed";
 		case GG_RESIDENT_EVICTING:
@@ -405,12 +405,12 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = Int64GetDatum(ready ? (int64) resident->host_bytes : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->missing_bytes : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->key.generation : 0);
-	values[c++] = Int32GetDatum(ready ? (int32) resident->nsegments : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->coded) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->rowless) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->halved) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->missing) : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->delta_pages : 0);
+	values[c++] = Int32GetDatum(ready ? (int32) resident->now.nsegments : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.coded) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.rowless) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.halved) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.missing) : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->now.delta_pages : 0);
 	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->load_s : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->refreshes : 0);
@@ -493,16 +493,17 @@ AddOthers(Held *best, const Held *held, int nheld)
 	for (int h = 0; h < nheld && resident->state == GG_RESIDENT_READY; h++)
 	{
 		const GgResident *other = &held[h].resident;
-		uint32		lists = resident->missing & ~other->missing;
+		uint32		lists = resident->now.missing & ~other->now.missing;
 
 		if (other->state != GG_RESIDENT_READY || !IsCopy(other, resident) ||
-			other->nsegments != resident->nsegments ||
-			memcmp(other->graphs, resident->graphs, resident->nsegments * sizeof(uint32)) != 0)
+			other->now.nsegments != resident->now.nsegments ||
+			memcmp(other->now.graphs, resident->now.graphs,
+				   resident->now.nsegments * sizeof(uint32)) != 0)
 			continue;
-		resident->missing &= ~lists;
-		resident->coded |= other->coded & lists;
-		resident->rowless |= other->rowless & lists;
-		resident->halved |= other->halved & lists;
+		resident->now.missing &= ~lists;
+		resident->now.coded |= other->now.coded & lists;
+		resident->now.rowless |= other->now.rowless & lists;
+		resident->now.halved |= other->now.halved & lists;
 	}
 }
 
@@ -533,7 +534,7 @@ FindLatest(Held *held, int nheld, Oid database, Oid relation)
 			continue;
 		ready |= held[h].place;
 		segments[pg_rightmost_one_pos32(held[h].place)] =
-			(int) resident->nsegments - pg_popcount32(resident->missing);
+			(int) resident->now.nsegments - pg_popcount32(resident->now.missing);
 		if (better)
 			best = &held[h];
 	}
@@ -632,8 +633,8 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 
 		stat->state = ResidentStateName(resident);
 		stat->ready = resident->state == GG_RESIDENT_READY;
-		stat->missing = stat->ready ? resident->missing : 0;
-		stat->rowless = stat->ready ? resident->rowless : 0;
+		stat->missing = stat->ready ? resident->now.missing : 0;
+		stat->rowless = stat->ready ? resident->now.rowless : 0;
 		stat->device = latest->device;
 		stat->failure = GG_REASON_NONE;
 		if (resident->state == GG_RESIDENT_FAILED)

@@ -424,9 +424,10 @@ HasOthers(const GgResident *resident, const GgMetaPageData *meta)
 	{
 		uint32		j = 0;
 
-		while (j < resident->nsegments && resident->graphs[j] != GgGraphId(&meta->segments[i]))
+		while (j < resident->now.nsegments &&
+			   resident->now.graphs[j] != GgGraphId(&meta->segments[i]))
 			j++;
-		if (j == resident->nsegments)
+		if (j == resident->now.nsegments)
 			return false;
 	}
 	return true;

@@ -240,17 +240,11 @@ GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper,
 	BackgroundWorker worker;
 	LoaderExtra extra = {serial, helper, MyProcPid, GgMyProcNumber()};
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	GgDescribeWorker(&worker, "gpugraph loader", "GgLoaderMain",
+					 Int32GetDatum(device << 8 | load));
 	worker.bgw_notify_pid = MyProcPid;
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "gpugraph loader for device %d",
 			 gg_service->devices[device]->number);
-	snprintf(worker.bgw_type, sizeof(worker.bgw_type), "gpugraph loader");
-	strlcpy(worker.bgw_library_name, "gpugraph", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "GgLoaderMain", sizeof(worker.bgw_function_name));
-	worker.bgw_main_arg = Int32GetDatum(device << 8 | load);
 	memcpy(worker.bgw_extra, &extra, sizeof(extra));
 	return RegisterDynamicBackgroundWorker(&worker, handle);
 }

@@ -35,24 +35,21 @@ typedef enum GgResidentState
 	GG_RESIDENT_EVICTING		/* no new queries; goes when the last batch in flight has ended */
 } GgResidentState;
 
-/*
- * The version before the current one.  A merge brings its version ahead of the flip of the index's
- * directory.  Until then queries find the directory that the version before is for.
- */
-typedef struct GgPrevious
+/* What a version of a resident has, as queries see it. */
+typedef struct GgContents
 {
-	uint32		serial;			/* 0: there is none to be used */
-	uint32		version;
-	uint64		generation;
+	uint32		serial;			/* new with every version that is made ready; 0: none */
+	uint32		version;		/* 0 or 1: the worker's GgResidentVersion */
 	uint32		nsegments;
-	uint32		graphs[GG_MAX_SEGMENTS];
-	uint32		missing;
-	uint32		coded;
-	uint32		rowless;
-	uint32		halved;
+	uint32		graphs[GG_MAX_SEGMENTS];	/* GgGraphId() of list i */
+	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
+	uint32		coded;			/* bitmap of those that walks measure by codes */
+	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
+	uint32		halved;			/* bitmap of those whose rows it has in half precision */
+	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
 	uint64		delta_first;
 	uint32		delta_pages;
-} GgPrevious;
+} GgContents;
 
 /*
  * One entry of a device's table: an index that is on the device, or is to be.  Times with _at are
@@ -62,8 +59,6 @@ typedef struct GgResident
 {
 	GgResidentState state;
 	uint32		use;			/* new with every use of this entry */
-	uint32		serial;			/* new with every version that is made ready */
-	uint32		version;		/* 0 or 1: the worker's GgResidentVersion that queries go to */
 	GgResidentKey key;			/* instance 0: preloaded, not known before it is opened */
 	Oid			database;
 	Oid			relation;
@@ -81,17 +76,15 @@ typedef struct GgResident
 	uint64		offered_us;
 	uint64		replicate_us;	/* when the next replica may be asked for */
 	int32		fault;			/* GgFault, of the request */
-	uint32		nsegments;
-	uint32		graphs[GG_MAX_SEGMENTS];	/* GgGraphId() of list i */
-	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
-	uint32		coded;			/* bitmap of those that walks measure by codes */
-	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
-	uint32		halved;			/* bitmap of those whose rows it has in half precision */
-	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
-	uint64		delta_first;
-	uint32		delta_pages;
+	GgContents	now;			/* of the version that queries go to */
 	uint64		vacuum_epoch;	/* that the delta was read in */
-	GgPrevious	previous;
+
+	/*
+	 * The version before.  A merge brings its version ahead of the flip of the index's directory.
+	 * Until then queries find the directory that the version before is for.
+	 */
+	GgContents	previous;
+	uint64		previous_generation;
 	pg_atomic_uint64 flipped_us;	/* when the directory became the one that a version which
 									 * came ahead is for; 0 before */
 	uint64		bytes;

@@ -14,6 +14,8 @@
 
 #include "storage/directory.h"
 
+#include "postmaster/bgworker.h"
+
 /* ---- settings.c, shmem.c, start.c ---------------------------------------- */
 
 typedef enum GgServiceEngine
@@ -32,6 +34,10 @@ extern GgService *gg_service;
 
 /* From _PG_init: defines settings; when preloaded also registers hooks and workers. */
 extern void GgServiceInit(void);
+
+/* start.c: a background worker of a database, which ends for good; the caller changes the rest */
+extern void GgDescribeWorker(BackgroundWorker *worker, const char *type, const char *function,
+							 Datum arg);
 
 /* ---- fault.c --------------------------------------------------------------- */
 

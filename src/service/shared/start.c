@@ -9,20 +9,29 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 
-/* i: the device's place in gg_service->devices. */
-static void
-DescribeWorker(BackgroundWorker *worker, int i, int number)
+void
+GgDescribeWorker(BackgroundWorker *worker, const char *type, const char *function, Datum arg)
 {
 	memset(worker, 0, sizeof(*worker));
-	worker->bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	/* a hot standby is searched, too */
 	worker->bgw_start_time = BgWorkerStart_ConsistentState;
+	worker->bgw_restart_time = BGW_NEVER_RESTART;
+	strlcpy(worker->bgw_library_name, "gpugraph", sizeof(worker->bgw_library_name));
+	strlcpy(worker->bgw_function_name, function, sizeof(worker->bgw_function_name));
+	strlcpy(worker->bgw_name, type, sizeof(worker->bgw_name));
+	strlcpy(worker->bgw_type, type, sizeof(worker->bgw_type));
+	worker->bgw_main_arg = arg;
+}
+
+/* i: the device's place in gg_service->devices. */
+static void
+DescribeDeviceWorker(BackgroundWorker *worker, int i, int number)
+{
+	GgDescribeWorker(worker, "gpugraph device", "GgWorkerMain", Int32GetDatum(i));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker->bgw_restart_time = 1;
-	snprintf(worker->bgw_library_name, sizeof(worker->bgw_library_name), "gpugraph");
-	snprintf(worker->bgw_function_name, sizeof(worker->bgw_function_name), "GgWorkerMain");
 	snprintf(worker->bgw_name, BGW_MAXLEN, "gpugraph device %d", number);
-	snprintf(worker->bgw_type, BGW_MAXLEN, "gpugraph device");
-	worker->bgw_main_arg = Int32GetDatum(i);
 }
 
 bool
@@ -33,7 +42,7 @@ GgStartWorker(GgDevice *device)
 
 	while (gg_service->devices[i] != device)
 		i++;
-	DescribeWorker(&worker, i, device->number);
+	DescribeDeviceWorker(&worker, i, device->number);
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
@@ -64,7 +73,7 @@ GgServiceInit(void)
 	{
 		BackgroundWorker worker;
 
-		DescribeWorker(&worker, i, numbers[i]);
+		DescribeDeviceWorker(&worker, i, numbers[i]);
 		RegisterBackgroundWorker(&worker);
 	}
 }

@@ -291,14 +291,14 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 static void
 MarkKeptDelta(const GgResident *resident, GgLoadJob *job)
 {
-	uint64		end = resident->delta_first + resident->delta_pages;
+	uint64		end = resident->now.delta_first + resident->now.delta_pages;
 
 	if (resident->vacuum_epoch != job->vacuum_epoch ||
-		job->delta_first < resident->delta_first || job->delta_first >= end)
+		job->delta_first < resident->now.delta_first || job->delta_first >= end)
 		return;
 	job->delta_kept = (uint32) Min(job->delta_pages, end - job->delta_first);
-	job->delta_skip = (uint32) (job->delta_first - resident->delta_first);
-	job->delta_serial = resident->serial;
+	job->delta_skip = (uint32) (job->delta_first - resident->now.delta_first);
+	job->delta_serial = resident->now.serial;
 }
 
 void
@@ -307,11 +307,11 @@ GgMarkKept(const GgResident *resident, uint64 generation, GgLoadJob *job)
 	if (resident->key.generation == generation)
 		MarkKeptDelta(resident, job);
 	for (uint32 i = 0; i < job->nsegments; i++)
-		for (uint32 j = 0; j < resident->nsegments; j++)
+		for (uint32 j = 0; j < resident->now.nsegments; j++)
 		{
-			if (resident->graphs[j] != job->lists[i].graph)
+			if (resident->now.graphs[j] != job->lists[i].graph)
 				continue;
-			if (resident->missing >> j & 1)
+			if (resident->now.missing >> j & 1)
 				job->lists[i].left_out = !job->grow;
 			else
 				job->lists[i].kept = true;

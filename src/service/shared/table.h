@@ -32,10 +32,10 @@ GgGoesBefore(GgResident *resident, GgResident *other)
 static inline bool
 GgHasGraphsOf(const GgResident *resident, const GgLoadJob *job)
 {
-	for (uint32 i = 0; i < job->nsegments && i < resident->nsegments; i++)
-		if (resident->graphs[i] != job->lists[i].graph)
+	for (uint32 i = 0; i < job->nsegments && i < resident->now.nsegments; i++)
+		if (resident->now.graphs[i] != job->lists[i].graph)
 			return false;
-	return resident->nsegments == job->nsegments;
+	return resident->now.nsegments == job->nsegments;
 }
 
 /*

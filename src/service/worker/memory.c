@@ -241,7 +241,7 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 	GgDevice   *device = worker->device;
 	GgResident *resident = &device->residents[entry];
 	GgResidentVersion *old = GgCurrentVersion(worker, entry);
-	GgResidentVersion *version = &worker->versions[entry][1 - resident->version];
+	GgResidentVersion *version = &worker->versions[entry][1 - resident->now.version];
 
 	Assert(!version->live);
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
@@ -266,12 +266,12 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 	old->ahead = false;
 	old->replaced_ms = (int64) (GgNowMicros() / 1000);
 
-	memset(&resident->previous, 0, sizeof(resident->previous));
+	resident->previous.serial = 0;
 	pg_atomic_write_u64(&resident->flipped_us, 0);
-	resident->version = 1 - resident->version;
-	resident->serial = version->serial;
+	resident->now.version = 1 - resident->now.version;
+	resident->now.serial = version->serial;
 	GgNoteVersion(resident, version);
-	resident->missing = version->missing;
+	resident->now.missing = version->missing;
 	resident->missing_bytes += old->bytes;
 	LWLockRelease(device->lock);
 	worker->busy = true;
@@ -288,10 +288,11 @@ Evict(GgWorker *worker, uint32 entry, uint64 bytes, const GgLoadJob *job)
 	GgDevice   *device = worker->device;
 	const GgResident *resident = &device->residents[entry];
 	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
-	uint32		drop = resident->replica ? 0 : SegmentsToDrop(version, resident->nsegments, bytes);
+	uint32		drop = resident->replica ? 0 :
+		SegmentsToDrop(version, resident->now.nsegments, bytes);
 	uint64		freed;
 
-	if (drop != 0 && worker->versions[entry][1 - resident->version].live)
+	if (drop != 0 && worker->versions[entry][1 - resident->now.version].live)
 		return 0;
 	if (drop != 0)
 	{
@@ -361,8 +362,8 @@ GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes)
 	const GgResident *resident = &device->residents[job->entry];
 	const GgResidentVersion *version = GgCurrentVersion(worker, job->entry);
 	uint64		available = GgAvailableBytes(worker, job);
-	uint64		old = version->nlists > resident->nsegments ?
-		version->list_bytes[resident->nsegments] : 0;
+	uint64		old = version->nlists > resident->now.nsegments ?
+		version->list_bytes[resident->now.nsegments] : 0;
 	/* the old delta goes when the new one is there */
 	uint64		wanted = 2 * bytes - Min(old, bytes);
 	uint64		freed;
@@ -374,12 +375,12 @@ GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes)
 		resident->state != GG_RESIDENT_READY || resident->use != job->use ||
 		!GgHasGraphsOf(resident, job))
 		return GG_ROOM_NONE;
-	drop = SegmentsToDrop(version, resident->nsegments, wanted - available);
+	drop = SegmentsToDrop(version, resident->now.nsegments, wanted - available);
 	if (drop == 0)
-		drop = SegmentsToDrop(version, resident->nsegments, bytes - available);
+		drop = SegmentsToDrop(version, resident->now.nsegments, bytes - available);
 	if (drop == 0)
 		return GG_ROOM_NONE;
-	if (worker->versions[job->entry][1 - resident->version].live)
+	if (worker->versions[job->entry][1 - resident->now.version].live)
 		return GG_ROOM_SOON;
 	for (uint32 i = 0; i < job->nsegments; i++)
 		if ((drop >> i & 1) != 0)
@@ -404,7 +405,7 @@ GgGiveUpSegments(GgWorker *worker, uint32 entry, uint32 drop)
 	uint32		none = 0;
 
 	/* a refresh would keep them */
-	if (worker->versions[entry][1 - resident->version].live ||
+	if (worker->versions[entry][1 - resident->now.version].live ||
 		!pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_LOADING))
 		return false;
 	(void) Trim(worker, entry, drop);

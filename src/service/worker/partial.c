@@ -108,10 +108,10 @@ MayGrow(GgWorker *worker, uint32 entry)
 	uint64		least = PG_UINT64_MAX;
 	GgLoadJob	job;
 
-	if (worker->versions[entry][1 - resident->version].live || !GgMayTakeMore(worker, entry))
+	if (worker->versions[entry][1 - resident->now.version].live || !GgMayTakeMore(worker, entry))
 		return false;
 	for (uint32 i = 0; i < version->nlists; i++)
-		if (i == resident->nsegments)
+		if (i == resident->now.nsegments)
 			delta = version->list_bytes[i];
 		else if (version->missing >> i & 1)
 			least = Min(least, version->list_bytes[i]);
@@ -132,7 +132,7 @@ GgGrow(GgWorker *worker)
 		GgResident *resident = &device->residents[entry];
 		uint32		none = 0;
 
-		if (resident->state != GG_RESIDENT_READY || resident->missing == 0 ||
+		if (resident->state != GG_RESIDENT_READY || resident->now.missing == 0 ||
 			now_us < resident->grow_us || pg_atomic_read_u32(&resident->refresh) != 0 ||
 			!MayGrow(worker, entry) ||
 			!pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_WANTED))

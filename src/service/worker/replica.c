@@ -33,18 +33,18 @@
 static bool
 Covers(const GgResident *copy, const GgResident *other)
 {
-	for (uint32 i = 0; i < other->nsegments; i++)
+	for (uint32 i = 0; i < other->now.nsegments; i++)
 	{
 		uint32		j = 0;
 
-		if ((other->missing >> i & 1) != 0)
+		if ((other->now.missing >> i & 1) != 0)
 			continue;
-		while (j < copy->nsegments && copy->graphs[j] != other->graphs[i])
+		while (j < copy->now.nsegments && copy->now.graphs[j] != other->now.graphs[i])
 			j++;
-		if (j == copy->nsegments || (copy->missing >> j & 1) != 0)
+		if (j == copy->now.nsegments || (copy->now.missing >> j & 1) != 0)
 			return false;
 	}
-	return copy->delta_pages > 0 || other->delta_pages == 0;
+	return copy->now.delta_pages > 0 || other->now.delta_pages == 0;
 }
 
 const GgResident *
@@ -106,7 +106,7 @@ IsAny(const GgResident *copy, const GgResident *resident)
 static bool
 IsShared(const GgResident *copy, const GgResident *resident)
 {
-	return !copy->part && (copy->missing != 0 || copy->devices > 1);
+	return !copy->part && (copy->now.missing != 0 || copy->devices > 1);
 }
 
 bool
@@ -151,9 +151,9 @@ GgHasGraph(const GgResident *copy, uint32 graph, int taker)
 {
 	if (copy->offers && copy->offered == graph && (taker == GG_TO_ANYBODY || taker == copy->taker))
 		return false;
-	for (uint32 i = 0; i < copy->nsegments; i++)
-		if (copy->graphs[i] == graph)
-			return (copy->missing >> i & 1) == 0;
+	for (uint32 i = 0; i < copy->now.nsegments; i++)
+		if (copy->now.graphs[i] == graph)
+			return (copy->now.missing >> i & 1) == 0;
 	return false;
 }
 
@@ -220,8 +220,9 @@ GgMayTakeMore(GgWorker *worker, uint32 entry)
 	const GgResident *resident = &worker->device->residents[entry];
 
 	return resident->devices <= 1 ||
-		(resident->missing & ~GgHeldElsewhere(worker, &resident->key, resident->graphs,
-											resident->nsegments, worker->number)) != 0;
+		(resident->now.missing &
+		 ~GgHeldElsewhere(worker, &resident->key, resident->now.graphs,
+						  resident->now.nsegments, worker->number)) != 0;
 }
 
 /* The least bytes by which a part of an entry is of use, whose segments no device has; 0: none. */
@@ -230,12 +231,12 @@ LeastLacked(GgWorker *worker, uint32 entry)
 {
 	const GgResident *resident = &worker->device->residents[entry];
 	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
-	uint32		lacked = resident->missing &
-		~GgHeldElsewhere(worker, &resident->key, resident->graphs, resident->nsegments,
+	uint32		lacked = resident->now.missing &
+		~GgHeldElsewhere(worker, &resident->key, resident->now.graphs, resident->now.nsegments,
 						 GG_TO_NOBODY);
 	uint64		least = 0;
 
-	for (uint32 i = 0; i < resident->nsegments; i++)
+	for (uint32 i = 0; i < resident->now.nsegments; i++)
 		if ((lacked >> i & 1) != 0 && (least == 0 || version->list_bytes[i] < least))
 			least = version->list_bytes[i];
 	return least;
@@ -342,7 +343,7 @@ Spread(GgWorker *worker, uint32 entry, bool hot)
 	GgResident *resident = &worker->device->residents[entry];
 	uint32		waiting = pg_atomic_read_u32(&worker->device->ring->waiting);
 	uint64		now_us = GgNowMicros();
-	bool		part = resident->missing != 0 && !resident->part;
+	bool		part = resident->now.missing != 0 && !resident->part;
 	uint64		bytes = part ? LeastLacked(worker, entry) : resident->bytes;
 	GgDevice   *other;
 

@@ -227,7 +227,7 @@ IsOfLittleUse(const GgResident *resident, const GgLoadJob *job)
 {
 	return !GgHasGraphsOf(resident, job) ||
 		(job->nsegments == 0 && resident->key.generation != job->key.generation) ||
-		job->delta_pages / 2 > resident->delta_pages;
+		job->delta_pages / 2 > resident->now.delta_pages;
 }
 
 /*
@@ -391,11 +391,11 @@ PinDelta(GgWorker *worker, int load)
 	GgUploadDelta(worker->upload, load, NULL, 0, 0);
 	if (job->delta_kept == 0)
 		return;
-	watch->place = GgPlaceOf(job->entry, resident->version);
+	watch->place = GgPlaceOf(job->entry, resident->now.version);
 	version = GgResidentPin(worker, watch->place, job->delta_serial);
 	watch->pinned = version != NULL;
-	if (version != NULL && version->nlists > resident->nsegments)
-		from = version->lists[resident->nsegments];
+	if (version != NULL && version->nlists > resident->now.nsegments)
+		from = version->lists[resident->now.nsegments];
 	if (from != NULL)
 		GgUploadDelta(worker->upload, load, from, RowsOf(job, job->delta_skip),
 					  RowsOf(job, job->delta_kept));
@@ -514,8 +514,8 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 static gg_index **
 FindList(GgResidentVersion *version, const GgResident *resident, uint32 graph)
 {
-	for (uint32 i = 0; i < resident->nsegments && version->live; i++)
-		if (resident->graphs[i] == graph && version->lists[i] != NULL)
+	for (uint32 i = 0; i < resident->now.nsegments && version->live; i++)
+		if (resident->now.graphs[i] == graph && version->lists[i] != NULL)
 			return &version->lists[i];
 	return NULL;
 }
@@ -571,8 +571,8 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 {
 	GgDevice   *device = worker->device;
 	const GgResident *resident = &device->residents[job->entry];
-	GgResidentVersion *old = &worker->versions[job->entry][resident->version];
-	GgResidentVersion *version = &worker->versions[job->entry][1 - resident->version];
+	GgResidentVersion *old = &worker->versions[job->entry][resident->now.version];
+	GgResidentVersion *version = &worker->versions[job->entry][1 - resident->now.version];
 
 	version->live = true;
 	version->serial = ++device->last_serial;
@@ -619,23 +619,11 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 static void
 NotePrevious(GgResident *resident, const GgLoadJob *job)
 {
-	GgPrevious *previous = &resident->previous;
-
-	memset(previous, 0, sizeof(*previous));
 	pg_atomic_write_u64(&resident->flipped_us, 0);
+	resident->previous = resident->now;
+	resident->previous_generation = resident->key.generation;
 	if (!job->ahead)
-		return;
-	previous->serial = resident->serial;
-	previous->version = resident->version;
-	previous->generation = resident->key.generation;
-	previous->nsegments = resident->nsegments;
-	memcpy(previous->graphs, resident->graphs, sizeof(previous->graphs));
-	previous->missing = resident->missing;
-	previous->coded = resident->coded;
-	previous->rowless = resident->rowless;
-	previous->halved = resident->halved;
-	previous->delta_first = resident->delta_first;
-	previous->delta_pages = resident->delta_pages;
+		resident->previous.serial = 0;
 }
 
 /* What the new version lacks, when it may grow, and when it may be evicted.  The lock is held. */
@@ -644,7 +632,7 @@ NoteMissing(GgResident *resident, const GgResidentVersion *version, const GgLoad
 			bool refused, double seconds)
 {
 	uint64		now_us = GgNowMicros();
-	bool		grown = job->grow && version->missing != resident->missing;
+	bool		grown = job->grow && version->missing != resident->now.missing;
 
 	if (grown || !job->refresh)
 		resident->rested_us = now_us + (uint64) (seconds * GG_REST * 1e6);
@@ -653,7 +641,7 @@ NoteMissing(GgResident *resident, const GgResidentVersion *version, const GgLoad
 		resident->grow_us = now_us + RETRY_MAX_MS * UINT64CONST(1000);
 	else if (job->grow && !grown)
 		resident->grow_us = now_us + RETRY_MIN_MS * UINT64CONST(1000);
-	resident->missing = version->missing;
+	resident->now.missing = version->missing;
 	resident->missing_bytes = 0;
 	for (uint32 i = 0; i < job->nsegments; i++)
 		if (version->missing >> i & 1)
@@ -670,17 +658,17 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	uint64		now_us = GgNowMicros();
 
 	NotePrevious(resident, job);
-	resident->version = 1 - resident->version;
-	resident->serial = GgCurrentVersion(worker, job->entry)->serial;
+	resident->now.version = 1 - resident->now.version;
+	resident->now.serial = GgCurrentVersion(worker, job->entry)->serial;
 	GgNoteVersion(resident, GgCurrentVersion(worker, job->entry));
 	resident->key = job->key;
 	GgTagEntry(device, job->entry);
 	strlcpy(resident->name, job->name, sizeof(resident->name));
-	resident->nsegments = job->nsegments;
+	resident->now.nsegments = job->nsegments;
 	for (uint32 i = 0; i < job->nsegments; i++)
-		resident->graphs[i] = job->lists[i].graph;
-	resident->delta_first = job->delta_first;
-	resident->delta_pages = job->delta_pages;
+		resident->now.graphs[i] = job->lists[i].graph;
+	resident->now.delta_first = job->delta_first;
+	resident->now.delta_pages = job->delta_pages;
 	resident->vacuum_epoch = job->vacuum_epoch;
 	resident->error[0] = '\0';
 	resident->failures = 0;
@@ -770,7 +758,7 @@ Publish(GgWorker *worker, int load, uint32 serial, int64 now_ms)
 	double		delta_share;
 	bool		wanted;
 
-	if (worker->versions[job->entry][1 - device->residents[job->entry].version].live)
+	if (worker->versions[job->entry][1 - device->residents[job->entry].now.version].live)
 	{
 		worker->busy = true;	/* a query of two refreshes ago is still in flight */
 		return;

@@ -64,7 +64,7 @@ CountHolders(const GgWorker *worker, const GgResident *resident)
 static uint32
 HeldHere(const GgResident *resident)
 {
-	return ~resident->missing & (uint32) (((uint64) 1 << resident->nsegments) - 1);
+	return ~resident->now.missing & (uint32) (((uint64) 1 << resident->now.nsegments) - 1);
 }
 
 /*
@@ -79,7 +79,7 @@ ChooseOffer(const GgWorker *worker, const GgResident *resident, const GgResident
 
 	if (pg_popcount32(HeldHere(resident)) < 2)
 		return -1;
-	for (uint32 i = 0; i < resident->nsegments; i++)
+	for (uint32 i = 0; i < resident->now.nsegments; i++)
 	{
 		uint64		bytes = version->list_bytes[i];
 
@@ -122,8 +122,8 @@ SettleOffer(GgWorker *worker, uint32 entry)
 									   GG_TO_ANYBODY);
 	uint32		drop = 0;
 
-	for (uint32 i = 0; i < resident->nsegments; i++)
-		if (resident->graphs[i] == resident->offered && (resident->missing >> i & 1) == 0)
+	for (uint32 i = 0; i < resident->now.nsegments; i++)
+		if (resident->now.graphs[i] == resident->offered && (resident->now.missing >> i & 1) == 0)
 			drop = (uint32) 1 << i;
 	if (drop == 0 || (held != 0 && GiveUp(worker, entry, drop)) || TakerIsGone(resident) ||
 		GgNowMicros() >= resident->offered_us + OFFER_US)
@@ -147,12 +147,12 @@ HeldBefore(const GgWorker *worker, const GgResident *resident)
 		if (copy == NULL)
 			continue;
 		before = copy->part == resident->part ? d < worker->number : !copy->part;
-		for (uint32 i = 0; before && i < resident->nsegments; i++)
-			if (GgHasGraph(copy, resident->graphs[i], GG_TO_ANYBODY))
+		for (uint32 i = 0; before && i < resident->now.nsegments; i++)
+			if (GgHasGraph(copy, resident->now.graphs[i], GG_TO_ANYBODY))
 				held |= (uint32) 1 << i;
 		LWLockRelease(gg_service->devices[d]->lock);
 	}
-	return held & ~resident->missing;
+	return held & ~resident->now.missing;
 }
 
 /* Give up what another device has, too: it was lost for a while, or two took it at a time. */
@@ -222,7 +222,7 @@ Offer(GgWorker *worker, uint32 entry)
 		return;
 	LWLockAcquire(worker->device->lock, LW_EXCLUSIVE);
 	resident->offers = true;
-	resident->offered = resident->graphs[segment];
+	resident->offered = resident->now.graphs[segment];
 	resident->taker = taker;
 	resident->taker_epoch = pg_atomic_read_u64(&gg_service->devices[taker]->epoch);
 	resident->offered_us = now_us;

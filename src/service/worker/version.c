@@ -39,9 +39,9 @@ void
 GgNoteVersion(GgResident *resident, const GgResidentVersion *version)
 {
 	resident->bytes = version->bytes;
-	resident->coded = version->coded;
-	resident->rowless = version->rowless;
-	resident->halved = version->halved;
+	resident->now.coded = version->coded;
+	resident->now.rowless = version->rowless;
+	resident->now.halved = version->halved;
 	resident->host_bytes = 0;
 	for (uint32 i = 0; i < version->nlists; i++)
 		if (version->lists[i] != NULL)

@@ -117,7 +117,7 @@ typedef struct GgWorker
 static inline GgResidentVersion *
 GgCurrentVersion(GgWorker *worker, uint32 entry)
 {
-	return &worker->versions[entry][worker->device->residents[entry].version];
+	return &worker->versions[entry][worker->device->residents[entry].now.version];
 }
 
 static inline GgResidentVersion *

@@ -487,10 +487,10 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 	memory.take(index, count, k);
 	launch.queries = set->queries.get();
 	launch.nq = count;
-	launch.k = k;
-	launch.itopk = width;
-	launch.rerank = search_rerank_size(width, k);
-	launch.width = search_width_for(0, width, index->view.degree);
+	launch.params.k = k;
+	launch.params.itopk_size = width;
+	launch.params.rerank = search_rerank_size(width, k);
+	launch.params.search_width = search_width_for(0, width, index->view.degree);
 	launch.keys = memory.keys.get();
 	launch.entries = memory.entries.get();
 	launch.nentries = memory.slices * ENTRY_NODES;

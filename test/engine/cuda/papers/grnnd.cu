@@ -17,8 +17,6 @@
 #define DEGREE 32u
 #define WIDTH 64u				/* the fixed search */
 
-typedef decltype(&gg_cuda_grnnd_device) grnnd_function;
-
 /* One construction. */
 typedef struct built
 {
@@ -30,7 +28,7 @@ typedef struct built
 
 /* As grow_edges() of build.cu, by one of the orders; seconds until the graph is connected. */
 static double
-grow(const papers_set *set, const gg_build_params *params, grnnd_function grnnd, gg_graph *graph)
+grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, gg_graph *graph)
 {
 	static bool warm = papers.tiny; /* kernels of the first run have to be loaded */
 	double		best = INFINITY;
@@ -73,7 +71,7 @@ grow(const papers_set *set, const gg_build_params *params, grnnd_function grnnd,
 /* Build, search, print a row; the graph is given back unless wanted. */
 static built
 row(const papers_set *set, const std::string &name, gg_build_params params,
-	grnnd_function grnnd, gg_graph *wanted)
+	papers_grnnd grnnd, gg_graph *wanted)
 {
 	gg_build_stats stats = {};
 	gg_graph	graph;

@@ -447,10 +447,10 @@ print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t i
 	must(keys.allocate(found.size()));
 	must(search_mail(&index->scratch, &index->device, NULL));
 	launch.nq = 1;
-	launch.k = K;
-	launch.itopk = itopk;
-	launch.rerank = search_rerank_size(itopk, launch.k);
-	launch.width = search_width_for(0, itopk, index->view.degree);
+	launch.params.k = K;
+	launch.params.itopk_size = itopk;
+	launch.params.rerank = search_rerank_size(itopk, K);
+	launch.params.search_width = search_width_for(0, itopk, index->view.degree);
 	launch.mail = index->scratch.mail.get();
 	papers_head("distances of multi-CTA search | microseconds per query | recall@10");
 	for (uint32_t team : {0u, 4u, 8u})

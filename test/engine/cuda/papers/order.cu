@@ -2,44 +2,56 @@
  * order.cu
  *		GRNND that looks at all pairs of a pool, in one of three orders: section 4.3.
  *
- * A second copy of kernels/build/grnnd.cu, compiled once for each VARIANT.  Each node of a pool
- * meets those that are nearer to the pool's own: 0, the nearest first, as RNN-descent on a
- * processor; 1, the farthest first; 2, from a place that is drawn on.
+ * Each node of a pool meets those that are nearer to the pool's own: the nearest first, as
+ * RNN-descent on a processor; the farthest first; or from a place that is drawn on.
  */
-#if VARIANT == 0
-#define gg_cuda_grnnd_device papers_grnnd_ascending
-#define gg_cuda_grnnd_bytes papers_ascending_bytes
-#elif VARIANT == 1
-#define gg_cuda_grnnd_device papers_grnnd_descending
-#define gg_cuda_grnnd_bytes papers_descending_bytes
-#else
-#define gg_cuda_grnnd_device papers_grnnd_disordered
-#define gg_cuda_grnnd_bytes papers_disordered_bytes
-#endif
-#define GRNND_PAIR ordered_pair
-#define GRNND_PAIRS(params, count) ((count) * ((count) - 1) / 2)
+#include "papers.h"
 
-#include <stdint.h>
+#include "../../../../kernels/build/grnnd.cuh"
 
-static __device__ void ordered_pair(uint64_t seed, uint32_t pair, uint32_t count, uint32_t *near,
-									uint32_t *far);
-
-#include "../../../../kernels/build/grnnd.cu"
+enum order
+{
+	ASCENDING,
+	DESCENDING,
+	DISORDERED
+};
 
 /* Pair number far (far - 1) / 2 + near, near turned round or on. */
-static __device__ void
-ordered_pair(uint64_t seed, uint32_t pair, uint32_t count, uint32_t *near, uint32_t *far)
+template <order ORDER>
+struct all_pairs
 {
-	uint32_t	row = (uint32_t) ((1.0f + sqrtf(1.0f + 8.0f * (float) pair)) / 2.0f);
+	__host__ __device__ static uint32_t
+	most(const gg_grnnd &, uint32_t count)
+	{
+		return count * (count - 1) / 2;
+	}
 
-	while (row * (row - 1) / 2 > pair)
-		row--;
-	while ((row + 1) * row / 2 <= pair)
-		row++;
-	*far = row;
-	*near = pair - row * (row - 1) / 2;
-	if (VARIANT == 1)
-		*near = row - 1 - *near;
-	if (VARIANT == 2)
-		*near = (*near + gg_random_below(seed, row, row)) % row;
+	__device__ static void
+	draw(uint64_t seed, uint32_t pair, uint32_t, uint32_t *near, uint32_t *far)
+	{
+		uint32_t	row = (uint32_t) ((1.0f + sqrtf(1.0f + 8.0f * (float) pair)) / 2.0f);
+
+		while (row * (row - 1) / 2 > pair)
+			row--;
+		while ((row + 1) * row / 2 <= pair)
+			row++;
+		*far = row;
+		*near = pair - row * (row - 1) / 2;
+		if (ORDER == DESCENDING)
+			*near = row - 1 - *near;
+		if (ORDER == DISORDERED)
+			*near = (*near + gg_random_below(seed, row, row)) % row;
+	}
+};
+
+template <order ORDER>
+static gg_status
+grow(const gg_cuda_data *data, const gg_build_params *params, const gg_cuda_lists &lists,
+	 const uint32_t *order, const gg_cuda_run &run, uint32_t *graph)
+{
+	return gg_cuda_grnnd_by(grnnd_round<all_pairs<ORDER>>, data, params, lists, order, run, graph);
 }
+
+const papers_grnnd papers_grnnd_ascending = grow<ASCENDING>;
+const papers_grnnd papers_grnnd_descending = grow<DESCENDING>;
+const papers_grnnd papers_grnnd_disordered = grow<DISORDERED>;

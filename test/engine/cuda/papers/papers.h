@@ -16,8 +16,8 @@
  *	limits.cu	what searches of one query cannot go below, over blocks.cu (multi-CTA search by
  *				teams of lanes)
  *
- * reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the engine,
- * with one thing changed each; teams.cu and blocks.cu have more of its kernels.  They cost the
+ * reorder.cu, order.cu, update.cu, teams.cu and blocks.cu have kernels of the engine again, from
+ * the headers of kernels/, with one thing changed each; stages.cu calls its stages.  They cost the
  * engine nothing.
  */
 #ifndef GG_TEST_PAPERS_H
@@ -211,7 +211,7 @@ extern void papers_ratios(const char *a, const papers_curve &of, const char *b,
 extern void papers_compare(const char *paper, const char *format, ...)
 			__attribute__((format(printf, 2, 3)));
 
-/* ---- second copies of kernel files ---------------------------------------------- */
+/* ---- kernels of the engine, with one thing changed ------------------------------- */
 
 /* reorder.cu: F of CAGRA, section III.B: by rank, or by distances (n x k) unless NULL. */
 extern gg_status papers_reorder(const uint32_t *knn, const float *distances, uint32_t n,
@@ -219,15 +219,13 @@ extern gg_status papers_reorder(const uint32_t *knn, const float *distances, uin
 								uint32_t *forward);
 
 /* order.cu: GRNND with all pairs of a pool, in one order and another. */
-extern gg_status papers_grnnd_ascending(const gg_cuda_data *data, const gg_build_params *params,
-										const gg_cuda_lists &lists, const uint32_t *order,
-										const gg_cuda_run &run, uint32_t *graph);
-extern gg_status papers_grnnd_descending(const gg_cuda_data *data, const gg_build_params *params,
-										 const gg_cuda_lists &lists, const uint32_t *order,
-										 const gg_cuda_run &run, uint32_t *graph);
-extern gg_status papers_grnnd_disordered(const gg_cuda_data *data, const gg_build_params *params,
-										 const gg_cuda_lists &lists, const uint32_t *order,
-										 const gg_cuda_run &run, uint32_t *graph);
+typedef gg_status (*papers_grnnd) (const gg_cuda_data *data, const gg_build_params *params,
+								   const gg_cuda_lists &lists, const uint32_t *order,
+								   const gg_cuda_run &run, uint32_t *graph);
+
+extern const papers_grnnd papers_grnnd_ascending;
+extern const papers_grnnd papers_grnnd_descending;
+extern const papers_grnnd papers_grnnd_disordered;
 
 /* stages.cu: TSDG's stage 1, 2, or 3 for both; data->side is set where the metric wants it. */
 extern gg_status papers_diversify(int stages, const gg_cuda_data *data,

@@ -2,18 +2,13 @@
  * reorder.cu
  *		CAGRA's reordering alone, by rank and by distance: section III.B.
  *
- * A second copy of kernels/build/optimize.cu.  By rank is its own kernel.  By distance has the
- * table of the paper at hand, n x k distances: D is behind a detour by B when both d(A, B) and d(B,
- * D) are below d(A, D).  That kernel is the other one with one more gather: of each list, its
- * distances.
+ * By rank is the engine's own kernel (kernels/build/detours.cuh).  By distance has the table of the
+ * paper at hand, n x k distances: D is behind a detour by B when both d(A, B) and d(B, D) are below
+ * d(A, D).  That kernel is the other one with one more gather: of each list, its distances.
  */
-#define gg_cuda_starts papers_starts
-#define gg_cuda_unite_device papers_unite_device
-#define gg_cuda_optimize_device papers_optimize_device
-#define gg_cuda_optimize papers_optimize
-#include "../../../../kernels/build/optimize.cu"
-
 #include "papers.h"
+
+#include "../../../../kernels/build/detours.cuh"
 
 /* A warp's list in shared memory: where an id is, and how far. */
 template <int R>
