@@ -16,8 +16,8 @@
  *				teams of lanes)
  *
  * reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the engine,
- * with one thing changed each; teams.cu, blocks.cu and visited.cu have more of its kernels.  They cost the
- * engine nothing.
+ * with one thing changed each; teams.cu, blocks.cu and visited.cu have more of its kernels.  They
+ * cost the engine nothing.
  */
 #ifndef GG_TEST_PAPERS_H
 #define GG_TEST_PAPERS_H

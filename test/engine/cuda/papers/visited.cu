@@ -83,8 +83,8 @@ deal_kernel(const float *queries, uint32_t dim, uint32_t ctas, const uint64_t *e
 template <int PATH, int WARPS>
 static __global__ void __launch_bounds__(WARPS * 32)
 lists_kernel(const __grid_constant__ search_view view, const __grid_constant__ search_launch launch,
-			 const __grid_constant__ search_slots slots, const __grid_constant__ block_layout layout,
-			 uint32_t ctas, uint32_t *visited)
+			 const __grid_constant__ search_slots slots,
+			 const __grid_constant__ block_layout layout, uint32_t ctas, uint32_t *visited)
 {
 	extern __shared__ __align__(16) char shared[];
 	__shared__ block_counters counters;
