@@ -3,8 +3,8 @@
  *		A graph of more rows than device memory holds the build of: group by group.
  *
  * Some random rows, the pivots, are cut into groups of pivots near each other (group_pivots.h).  A
- * row belongs to the two groups that most of the pivots around it are of.  One group at a time is on
- * the device, and its rows get a graph among themselves as any rows do.  Then each row has two
+ * row belongs to the two groups that most of the pivots around it are of.  One group at a time is
+ * on the device, and its rows get a graph among themselves as any rows do.  Then each row has two
  * lists of edges, each the most important first, and its list of the graph is one of the nearer
  * group and one of the other in turns, each edge once.  Rows near a border meet on both sides, so
  * that one graph of all rows comes out.
