@@ -28,6 +28,7 @@ void
 _PG_init(void)
 {
 	GgInitOptions();
+	GgInitAlter();
 	GgInitPlanner();
 	GgInitProbes();
 	GgInitBitmapScan();

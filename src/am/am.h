@@ -72,6 +72,11 @@ extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 /* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
 extern void GgInitFilterPaths(void);
 
+/* ---- alter.c -------------------------------------------------------------- */
+
+/* Called by _PG_init.  From then on ALTER INDEX refuses options that do not fit the index. */
+extern void GgInitAlter(void);
+
 /* ---- plan.c --------------------------------------------------------------- */
 
 /*

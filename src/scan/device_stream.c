@@ -277,7 +277,7 @@ BeginDeep(GgScanOpaque *so, GgStream *stream)
 
 	state->deep = true;
 	state->ended = false;
-	if (so->mode == GG_ITERATIVE_STRICT && so->last_distance > -get_float4_infinity())
+	if (so->keeps_back && so->last_distance > -get_float4_infinity())
 		state->bound = key_of(so->last_distance, 0);
 }
 

@@ -537,7 +537,7 @@ ExactFirstList(GgScanOpaque *so, GgStream *stream)
 	stream->state = state;
 	state->cutoff = get_float4_infinity();
 	GgFindMatching(so, stream);
-	if (so->mode == GG_ITERATIVE_STRICT && so->last_distance > -get_float4_infinity())
+	if (so->keeps_back && so->last_distance > -get_float4_infinity())
 		state->bound = key_of(so->last_distance, 0);
 	if (!TakeMeasured(so, stream))
 		FirstPass(so, stream);

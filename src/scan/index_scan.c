@@ -27,7 +27,8 @@
  *
  * A longer list may turn up nodes nearer than rows already returned.  relaxed_order returns them
  * at once.  strict_order keeps them back until all others were returned.  So a strict scan that is
- * read to its very end returns every row once, in order but for those few at the end.
+ * read to its very end returns every row once, in order but for those few at the end.  A scan with
+ * iterative_scan off goes on where rows of its list are dead, and keeps them back, too.
  *
  * Where rows are stored rounded (storage = 'float16' of a vector column), distances here are those
  * to the rounded rows.  Each row comes with a lower bound of the operator's value, and the executor
@@ -526,6 +527,7 @@ PrepareScan(IndexScanDesc scan)
 	so->strict_table = so->by_table && so->mode == GG_ITERATIVE_STRICT;
 	if (so->strict_table)
 		so->mode = GG_ITERATIVE_RELAXED;
+	so->keeps_back = so->mode != GG_ITERATIVE_RELAXED && !so->by_table;
 	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
 	AddSegments(so);

@@ -204,6 +204,7 @@ struct GgScanOpaque
 	float	   *query;			/* prepared; NULL for a NULL query */
 	bool		by_table;		/* rows come in the order of the table's values */
 	bool		strict_table;	/* and never before a row that is farther; then mode is relaxed */
+	bool		keeps_back;		/* streams hand out late rows after all others */
 	struct GgTableOrder *table_order;	/* known to table_order.c alone; NULL: not in use */
 	GgCodeQuery *code_queries[GG_CODES_INT2 + 1];	/* by kind of codes; NULL before use */
 	GgArray		delta;
@@ -392,11 +393,11 @@ GgMarkReturned(GgScanOpaque *so, GgStream *stream, uint32 node)
 	stream->returned[node / 8] |= 1 << (node % 8);
 }
 
-/* Strict order keeps back a row that is found after a farther one was returned. */
+/* A row that is found after a farther one was returned is kept back, but in relaxed order. */
 static inline bool
 GgComesLate(const GgScanOpaque *so, float distance)
 {
-	return so->mode == GG_ITERATIVE_STRICT && distance < so->last_distance;
+	return so->keeps_back && distance < so->last_distance;
 }
 
 /*

@@ -8,14 +8,20 @@
  */
 #include "storage/codes.h"
 
-gg_codes
-GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
+void
+GgCheckCodes(gg_metric metric, const GgOptions *options)
 {
-	if (!GgHasCodes(meta, options->codes))
+	if (!GgHasCodes(metric, options->codes))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("codes \"%s\" do not fit the L1 distance", GgCodesName(options->codes)),
 				 errhint("Set codes to \"int8\", \"int4\" or \"none\".")));
+}
+
+gg_codes
+GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
+{
+	GgCheckCodes(meta->metric, options);
 	return meta->coded != GG_CODES_NONE ? meta->coded : options->codes;
 }
 

@@ -20,10 +20,13 @@ GgCodeBytes(const GgMetaPageData *meta, gg_codes codes)
 
 /* Are there codes of that kind for the metric? */
 static inline bool
-GgHasCodes(const GgMetaPageData *meta, gg_codes codes)
+GgHasCodes(gg_metric metric, gg_codes codes)
 {
-	return codes != GG_CODES_INT2 || meta->metric != GG_METRIC_L1;
+	return codes != GG_CODES_INT2 || metric != GG_METRIC_L1;
 }
+
+/* ereport(ERROR) where the metric has no codes of the kind that the option asks for. */
+extern void GgCheckCodes(gg_metric metric, const GgOptions *options);
 
 /*
  * The codes that a build makes, by the index's option.  ereport(ERROR) where the metric has none of
@@ -37,7 +40,7 @@ GgMergeCodes(const GgMetaPageData *meta, const GgOptions *options)
 {
 	if (meta->coded != GG_CODES_NONE)
 		return meta->coded;
-	return GgHasCodes(meta, options->codes) ? options->codes : GG_CODES_NONE;
+	return GgHasCodes(meta->metric, options->codes) ? options->codes : GG_CODES_NONE;
 }
 
 /* What makes codes of stored rows. */

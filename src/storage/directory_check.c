@@ -185,7 +185,8 @@ CheckPieces(Relation index, const GgMetaPageData *meta, const GgSegment *segment
 		if (piece->segment != segment->id)
 			continue;
 		if (piece->nodes == 0 || piece->codes > GG_CODES_INT2 || piece->reserved != 0 ||
-			!GgHasCodes(meta, piece->codes) || (other != NULL && other->codes != piece->codes) ||
+			!GgHasCodes(meta->metric, piece->codes) ||
+			(other != NULL && other->codes != piece->codes) ||
 			(meta->coded != GG_CODES_NONE && meta->coded != piece->codes))
 			GgReportCorruption(index, GG_META_BLKNO, "piece %u has %u nodes and codes of kind %u",
 							   piece->id, piece->nodes, piece->codes);

@@ -25,6 +25,20 @@ SELECT results_eq('SELECT rows, dead_rows FROM gpugraph_index_info(''items_idx''
 SELECT cmp_ok(recall('items', '<->'), '>=', 0.99, '75% deleted: recall of what is left');
 SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, '75% deleted: sound when built anew');
 
+-- With iterative_scan off a scan goes on where rows of its list are dead.  What it then finds late
+-- does not come behind rows that are farther.
+CREATE TABLE coded AS TABLE items;
+CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops) WITH (codes = int2);
+DELETE FROM coded WHERE id % 16 <> 0;
+SET gpugraph.iterative_scan = off;
+SET gpugraph.itopk_size = 10;
+SELECT is((SELECT count(*) FROM queries q, LATERAL (SELECT array_agg(d) AS d FROM (
+		SELECT c.val <-> q.val AS d FROM coded c ORDER BY c.val <-> q.val LIMIT 50) s) s
+	WHERE d <> (SELECT array_agg(x ORDER BY x) FROM unnest(d) x)), 0::bigint,
+	'94% deleted: rows are in order with iterative_scan off');
+RESET gpugraph.iterative_scan;
+RESET gpugraph.itopk_size;
+
 -- the nearest rows are all dead
 CREATE TABLE line AS SELECT i AS id, ARRAY[i, 0]::real[]::vector(2) AS val
 	FROM generate_series(1, 5000) i;
