@@ -26,9 +26,10 @@
  *
  * Ids out of range are not followed and not written: knn may come from a caller.
  *
- * Tried: 4 warps a block instead of 8 for detours.  1M nodes of a jittered lattice, lists of 64, 96
- * and 128: 23.4, 48.3, 93.8 ms instead of 23.6, 49.3, 98.0.  By distance (the bench's kernel) takes
- * 18.2, 31.6, 71.1, so the size of the blocks is not what makes it faster.
+ * Tried, 1M x 128, an H200, ms of detours of lists of 64 and 128.  Ids probed slot by slot, with
+ * the rank beside them: 12.3, 59.7, where counting by distance took 10.2, 44.0.  This table with 16
+ * slots per id 7.1, 48.3, with 8 7.5, 39.5, with 4 11.7, 62.3; by distance 8.7, 60.4, then 10.2,
+ * 50.2 and 14.1, 69.0.  Twice as many lists in flight, 16 slots: 9.7, 75.1.
  */
 #include "list.cuh"
 
@@ -43,7 +44,7 @@ template <int R>
 struct detour_shape
 {
 	static constexpr int WARPS = R <= 2 ? 8 : R == 4 ? 4 : 2;
-	static constexpr int LOG_SLOTS = R == 1 ? 9 : R == 2 ? 10 : R == 4 ? 11 : 12;
+	static constexpr int LOG_SLOTS = R == 1 ? 9 : R <= 4 ? 10 : 12;
 	static constexpr uint32_t SLOTS = 1u << LOG_SLOTS;
 	static constexpr uint32_t SHARED = SLOTS / 2;	/* a word's bit; ranks are below it */
 	static constexpr int AHEAD = R <= 2 ? 4 : R == 4 ? 2 : 1;	/* lists in flight */
@@ -57,10 +58,10 @@ struct detour_shape
  * that 0 is an empty slot and finds nothing that counts.
  *
  *				bytes
- *	words		4 x SLOTS		2,048, 4,096, 8,192, then 16,384
+ *	words		4 x SLOTS		2,048, 4,096, 4,096, then 16,384
  *	ids			4 x 32 R		the list
  *	counts		4 x 32 R		detours of the edge of each rank
- *	crowded		2 x 32 R		ranks; of 64 ids 2 are, of 512 some 32
+ *	crowded		2 x 32 R		ranks; of 64 ids 2 are, of 128 8, of 512 some 32
  */
 template <int R>
 struct __align__(16) detour_table
