@@ -11,154 +11,143 @@
 template <int R>
 struct detour_shape
 {
-	static constexpr int WARPS = R <= 4 ? 8 : R == 8 ? 4 : 2;
-	static constexpr int LOG_SLOTS = R == 1 ? 7 : R == 2 ? 8 : R == 4 ? 9 : R == 8 ? 10 : 11;
-	/* a quarter full: a miss takes 1.4 probes */
+	static constexpr int WARPS = R <= 2 ? 8 : R == 4 ? 4 : 2;
+	static constexpr int LOG_SLOTS = R == 1 ? 9 : R <= 4 ? 10 : 12;
 	static constexpr uint32_t SLOTS = 1u << LOG_SLOTS;
+	static constexpr uint32_t SHARED = SLOTS / 2;	/* a word's bit; ranks are below it */
 	static constexpr int AHEAD = R <= 2 ? 4 : R == 4 ? 2 : 1;	/* lists in flight */
 };
 
-/* the high bits of the product: ids of one stride must not share a slot */
-template <int R>
-__device__ static inline uint32_t
-hash_slot(uint32_t id)
-{
-	return id * 0x9E3779B1u >> (32 - detour_shape<R>::LOG_SLOTS);
-}
-
 /*
- * A warp's shared memory, R = 1, 2, 4, 8, 16:
+ * A warp's list in shared memory, R = 1, 2, 4, 8, 16.  An id's hash is a bijection.  Its upper bits
+ * are the slot, and the others stand in the word there: one word says whether the id is in the
+ * list, and at which rank.  Ids whose slot another one has are crowded: they are compared one by
+ * one, where the word says that its slot is shared.  Rank 0 has no detours and is not entered, so
+ * that 0 is an empty slot and finds nothing that counts.
  *
  *				bytes
- *	ids			4 x SLOTS		512, 1024, 2048, 4096, 8192; GG_NO_NODE: the slot is empty
- *	ranks		2 x SLOTS		of the id in the same slot
+ *	words		4 x SLOTS		2,048, 4,096, 4,096, then 16,384
+ *	ids			4 x 32 R		the list
  *	counts		4 x 32 R		detours of the edge of each rank
- *
- * A block has WARPS of each: 7,168, 14,336, then 28,672 bytes.
+ *	crowded		2 x 32 R		ranks; of 64 ids 2 are, of 128 8, of 512 some 32
  */
-struct detour_warp
+template <int R>
+struct __align__(16) detour_table
 {
-	uint32_t   *ids;
-	uint16_t   *ranks;
-	uint32_t   *counts;
+	uint32_t	words[detour_shape<R>::SLOTS];
+	uint32_t	ids[32 * R];
+	uint32_t	counts[32 * R];
+	uint16_t	crowded[32 * R];
+	uint32_t	ncrowded;
 };
 
-/* mine: the node's list, up to its first GG_NO_NODE; returns its length.  Clears the table. */
+__device__ static inline uint32_t
+detour_hash(uint32_t id)
+{
+	return id * 0x9E3779B1u;
+}
+
+/* The list into an empty table; returns its length, up to the first id that is none. */
 template <int R>
 static __device__ __forceinline__ uint32_t
-detours_begin(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t node,
-			  const detour_warp &table, uint32_t (&mine)[R])
+detours_enter(const uint32_t *__restrict__ list, uint32_t n, uint32_t k, detour_table<R> *table)
 {
+	constexpr int LOG = detour_shape<R>::LOG_SLOTS;
+	constexpr uint32_t SLOTS = detour_shape<R>::SLOTS;
 	const uint32_t lane = threadIdx.x & 31;
 	uint32_t	length = k;
 
+	for (uint32_t i = lane; i < SLOTS / 4; i += 32)
+		((uint4 *) table->words)[i] = make_uint4(0, 0, 0, 0);
+	if (lane == 0)
+		table->ncrowded = 0;
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{
 		const uint32_t rank = r * 32 + lane;
-
-		mine[r] = rank < k ? knn[(uint64_t) node * k + rank] : GG_NO_NODE;
-		const uint32_t ends = __ballot_sync(GG_FULL_WARP, mine[r] >= n);
+		const uint32_t id = rank < k ? list[rank] : GG_NO_NODE;
+		const uint32_t ends = __ballot_sync(GG_FULL_WARP, id >= n);
 
 		if (ends != 0)
 			length = min(length, (uint32_t) (r * 32 + __ffs(ends) - 1));
-		table.counts[rank] = 0;
+		table->ids[rank] = id;
+		table->counts[rank] = 0;
 	}
-	for (uint32_t i = lane; i < detour_shape<R>::SLOTS; i += 32)
-		table.ids[i] = GG_NO_NODE;
+	__syncwarp();
+	for (uint32_t rank = lane; rank < length; rank += 32)
+	{
+		const uint32_t hash = detour_hash(table->ids[rank]);
+		const uint32_t word = hash << LOG | rank;
+
+		if (rank == 0)
+			continue;
+		const uint32_t was = atomicCAS(&table->words[hash >> (32 - LOG)], 0, word);
+
+		if (was != 0 && (was ^ word) >= SLOTS)
+		{
+			atomicOr(&table->words[hash >> (32 - LOG)], detour_shape<R>::SHARED);
+			table->crowded[atomicAdd(&table->ncrowded, 1)] = (uint16_t) rank;
+		}
+	}
 	__syncwarp();
 	return length;
 }
 
-/* The list into the table.  Of an id that comes twice one rank stays. */
+/* The rank of an id of the list; 0 also of one that is not in it. */
 template <int R>
-static __device__ __forceinline__ void
-detours_enter(const uint32_t (&mine)[R], uint32_t length, const detour_warp &table)
+static __device__ __forceinline__ uint32_t
+detours_rank(const detour_table<R> *table, uint32_t id)
 {
-#pragma unroll
-	for (int r = 0; r < R; r++)
-	{
-		const uint32_t rank = r * 32 + (threadIdx.x & 31);
+	constexpr int LOG = detour_shape<R>::LOG_SLOTS;
+	const uint32_t hash = detour_hash(id);
+	const uint32_t word = table->words[hash >> (32 - LOG)];
+	const uint32_t differs = word ^ hash << LOG;
+	uint32_t	rank = 0;
 
-		if (rank < length)
-		{
-			uint32_t	slot = hash_slot<R>(mine[r]);
-
-			for (;;)
-			{
-				const uint32_t was = atomicCAS(&table.ids[slot], GG_NO_NODE, mine[r]);
-
-				if (was == GG_NO_NODE)
-				{
-					table.ranks[slot] = (uint16_t) rank;
-					break;
-				}
-				if (was == mine[r])
-					break;
-				slot = (slot + 1) % detour_shape<R>::SLOTS;
-			}
-		}
-	}
-	__syncwarp();
-}
-
-/* id is at rank s of the list of the neighbour of rank b: a detour to its edge, if that is last. */
-template <int R>
-static __device__ __forceinline__ void
-detours_look_up(const detour_warp &table, uint32_t id, uint32_t b, uint32_t s)
-{
-	uint32_t	slot = hash_slot<R>(id);
-
-	if (id == GG_NO_NODE)
-		return;
-	for (;;)
-	{
-		const uint32_t found = table.ids[slot];
-
-		if (found == id)
-		{
-			const uint32_t rank = table.ranks[slot];
-
-			if (rank > b && rank > s)
-				atomicAdd(&table.counts[rank], 1);
-			break;
-		}
-		if (found == GG_NO_NODE)
-			break;
-		slot = (slot + 1) % detour_shape<R>::SLOTS;
-	}
+	if (differs < detour_shape<R>::SLOTS)
+		rank = differs % detour_shape<R>::SHARED;
+	else if (word & detour_shape<R>::SHARED)
+		for (uint32_t i = 0; i < table->ncrowded; i++)
+			if (table->ids[table->crowded[i]] == id)
+				rank = table->crowded[i];
+	return rank;
 }
 
 /* The lists of the node's neighbours pass by. */
 template <int R>
 static __device__ __forceinline__ void
-detours_count(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t node,
-			  uint32_t length, const detour_warp &table)
+detours_count(const uint32_t *__restrict__ knn, uint32_t k, uint32_t length,
+			  detour_table<R> *table)
 {
 	constexpr int AHEAD = detour_shape<R>::AHEAD;
 	const uint32_t lane = threadIdx.x & 31;
 
-	for (uint32_t begin = 0; begin < length; begin += AHEAD)
+	/* an edge of the last rank leads to no later one */
+	for (uint32_t begin = 0; begin + 1 < length; begin += AHEAD)
 	{
 		uint32_t	theirs[AHEAD][R];
 
 #pragma unroll
 		for (int j = 0; j < AHEAD; j++)
 		{
-			const uint32_t b = begin + j;
-			/* all lanes read one word: a broadcast */
-			const uint32_t neighbor = b < length ? knn[(uint64_t) node * k + b] : GG_NO_NODE;
+			const bool	any = begin + j < length;
+			const uint32_t *list = knn + (uint64_t) table->ids[any ? begin + j : 0] * k;
 
 #pragma unroll
 			for (int r = 0; r < R; r++)
-				theirs[j][r] = neighbor < n && r * 32 + lane < k ?
-					knn[(uint64_t) neighbor * k + r * 32 + lane] : GG_NO_NODE;
+				theirs[j][r] = any && r * 32 + lane < k ? list[r * 32 + lane] : GG_NO_NODE;
 		}
 #pragma unroll
 		for (int j = 0; j < AHEAD; j++)
 #pragma unroll
 			for (int r = 0; r < R; r++)
-				detours_look_up<R>(table, theirs[j][r], begin + j, r * 32 + lane);
+			{
+				const uint32_t rank = detours_rank<R>(table, theirs[j][r]);
+
+				/* a detour, if that is later than both hops */
+				if (rank > max(begin + j, r * 32 + lane))
+					atomicAdd(&table->counts[rank], 1);
+			}
 	}
 	__syncwarp();
 }
@@ -169,35 +158,31 @@ detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_
 			   const uint8_t *changed, uint32_t first, uint32_t *forward)
 {
 	constexpr int WARPS = detour_shape<R>::WARPS;
-	__shared__ uint32_t slot_ids[WARPS][detour_shape<R>::SLOTS];
-	__shared__ uint16_t slot_ranks[WARPS][detour_shape<R>::SLOTS];
-	__shared__ uint32_t counts[WARPS][32 * R];
-	const uint32_t warp = threadIdx.x / 32;
+	typedef detour_table<R> warp_table;
+	__shared__ warp_table tables[WARPS];
 	const uint32_t lane = threadIdx.x & 31;
-	const uint32_t node = first + blockIdx.x * WARPS + warp;
-	const detour_warp table = {slot_ids[warp], slot_ranks[warp], counts[warp]};
-	uint32_t	mine[R];
-	uint64_t	keys[R];
+	const uint32_t node = first + blockIdx.x * WARPS + threadIdx.x / 32;
+	detour_table<R> *table = &tables[threadIdx.x / 32];
+	uint32_t	keys[R];
 
 	if (node >= n || (changed != NULL && !changed[node]))
 		return;
-	const uint32_t length = detours_begin<R>(knn, n, k, node, table, mine);
+	const uint32_t length = detours_enter<R>(knn + (uint64_t) node * k, n, k, table);
 
-	detours_enter<R>(mine, length, table);
-	detours_count<R>(knn, n, k, node, length, table);
+	detours_count<R>(knn, k, length, table);
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{
 		const uint32_t rank = r * 32 + lane;
 
-		keys[r] = rank < length ? (uint64_t) table.counts[rank] << 32 | rank : GG_KEY_NONE;
+		keys[r] = rank < length ? table->counts[rank] << 16 | rank : GG_NO_NODE;
 	}
 	gg_sort<R>(keys);
 #pragma unroll
 	for (int r = 0; r < R; r++)
 		if (r * 32 + lane < degree)
-			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_KEY_NONE ?
-				GG_NO_NODE : knn[(uint64_t) node * k + (uint32_t) keys[r]];
+			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_NO_NODE ?
+				GG_NO_NODE : table->ids[keys[r] & 0xFFFF];
 }
 
 #endif							/* GG_CUDA_DETOURS_CUH */

@@ -6,12 +6,12 @@
  * for GPUs", 2023, section III.B.  The contract is in src/cpu/optimize.c.
  *
  * knn n x k -> graph n x degree, in three steps
- *	1. detours	One warp per node A.  Its list goes into a hash table in shared memory (id -> rank).
+ *	1. detours	One warp per node A.  Its list goes into a table in shared memory (id -> rank).
  *				Then the lists of its neighbours B pass by, and each D found at rank s of the list
  *				of rank b adds a detour to A -> D when both b and s are below D's rank.  Edges are
  *				sorted by (detours, rank); the first `degree` are F(A).  Bytes: n x k x k ids are
  *				gathered, 16 GB at 1M and k = 64.  A node takes k^2 look-ups instead of the k^3
- *				compares of the definition.
+ *				compares of the definition, each of one word.
  *	2. reverse	Every edge A -> F(A)[i] is sorted to its target as (i, A): counted, scanned,
  *				scattered.
  *	3. merge	One warp per node D.  The `degree` smallest of those keys are interleaved with F(D),
@@ -26,9 +26,10 @@
  *
  * Ids out of range are not followed and not written: knn may come from a caller.
  *
- * Tried: 4 warps a block instead of 8 for detours.  1M nodes of a jittered lattice, lists of 64, 96
- * and 128: 23.4, 48.3, 93.8 ms instead of 23.6, 49.3, 98.0.  By distance (the bench's kernel) takes
- * 18.2, 31.6, 71.1, so the size of the blocks is not what makes it faster.
+ * Tried, 1M x 128, an H200, ms of detours of lists of 64 and 128.  Ids probed slot by slot, with
+ * the rank beside them: 12.3, 59.7, where counting by distance took 10.2, 44.0.  This table with 16
+ * slots per id 7.1, 48.3, with 8 7.5, 39.5, with 4 11.7, 62.3; by distance 8.7, 60.4, then 10.2,
+ * 50.2 and 14.1, 69.0.  Twice as many lists in flight, 16 slots: 9.7, 75.1.
  */
 #include "detours.cuh"
 

@@ -709,7 +709,7 @@ public:
 		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
 		uint32_t	chunks = walk_chunks(view);
 		uint32_t	stride = blocks * WARPS * 16;
-		const uint32_t bits = search_entry_bits(launch.itopk);
+		const uint32_t bits = search_entry_bits(launch.params.itopk_size);
 		const uint32_t entries = 1u << bits;
 		uint64_t	best = GG_KEY_NONE;
 		uint32_t	count;
@@ -851,7 +851,7 @@ public:
 				kept[i] = entries[i];
 			__syncthreads();
 			sort_distinct(launch.nentries);
-			count = min(launch.nentries, 1u << search_entry_bits(launch.itopk));
+			count = min(launch.nentries, 1u << search_entry_bits(launch.params.itopk_size));
 		}
 		else
 			count = score_pivots();

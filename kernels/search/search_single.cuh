@@ -102,7 +102,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 	}
 	count = enter_pivots(view, best_pivots<PATH, 1>(view, launch, blockIdx.x, shared, factor,
 													&list),
-						 1u << search_entry_bits(launch.itopk), &list, ids);
+						 1u << search_entry_bits(launch.params.itopk_size), &list, ids);
 	__syncwarp();
 	measure_and_merge<PATH, 1>(view, ids, count, shared, factor, &list, NULL);
 	for (;;)

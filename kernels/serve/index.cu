@@ -247,7 +247,8 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	if (!segmented)
 		cluster = search_cluster_for(device, params->mode, nq + batch->beside);
 	if (choose_product(pivots, device, nq, cluster))
-		slices = search_pivots_slices(pivots, nq, search_entry_bits(launch.itopk) == 4 ? 1 : 2,
+		slices = search_pivots_slices(pivots, nq,
+									  search_entry_bits(launch.params.itopk_size) == 4 ? 1 : 2,
 									  device->sms);
 	launch.nentries = slices * ENTRY_NODES;
 	if (!segmented)

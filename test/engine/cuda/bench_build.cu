@@ -231,6 +231,17 @@ private:
 	std::thread thread_;
 };
 
+/* When a phase last told of progress. */
+static void
+note_time(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
+{
+	double	   *times = (double *) ctx;
+
+	(void) done;
+	(void) total;
+	times[phase] = now_s();
+}
+
 static gg_status
 bench_groups_once(const char *name, const gg_dataset *data, const gg_build_params *params,
 				  uint64_t budget, bool first, const std::vector<uint32_t> &ids,
@@ -244,7 +255,10 @@ bench_groups_once(const char *name, const gg_dataset *data, const gg_build_param
 	size_t		total = 0;
 	double		found[3];
 	double		rates[3];
+	double		times[GG_PHASE_CONNECT + 1] = {};
 
+	control.progress = note_time;
+	control.ctx = times;
 	control.threads = 16;
 	control.device_memory = budget;
 	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
@@ -257,9 +271,11 @@ bench_groups_once(const char *name, const gg_dataset *data, const gg_build_param
 
 	GG_TRY(status);
 	printf("%s: %s: %.3f s: init %.3f descent %.3f optimize %.3f connect %.3f transfer %.3f; "
+		   "first lists by %.3f, descent by %.3f; "
 		   "repaired %u; %u pivots; mean degree %.2f; peak %.2f GB by the driver\n", name, way,
 		   seconds, stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s,
-		   stats.transfer_s, stats.repaired, graph.npivots, mean_degree(&graph),
+		   stats.transfer_s, times[GG_PHASE_KNN_INIT] - begin, times[GG_PHASE_KNN_DESCENT] - begin,
+		   stats.repaired, graph.npivots, mean_degree(&graph),
 		   (double) (available - std::min(available, least)) / 1e9);
 	if (first)
 	{

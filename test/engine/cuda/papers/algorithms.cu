@@ -133,7 +133,7 @@ construction_limits(void)
 			if (qps > 0)
 				printf(" | %.2fM", qps * 1e-6);
 			else
-				printf(" | not reached");
+				printf(" | outside");
 		}
 		printf(" |\n");
 		fflush(stdout);

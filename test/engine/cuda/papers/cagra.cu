@@ -232,17 +232,18 @@ print_shapes(std::vector<shaped> &graphs, uint32_t n)
 
 /* Lists of k, and room for the edges that are chosen from them, before and after reverse ones. */
 static void
-make_lists(const papers_set *set, uint32_t k, cudaStream_t stream, papers_lists *lists,
-		   gg_cuda_buffer<uint32_t> &forward, gg_cuda_buffer<uint32_t> &united)
+make_lists(const papers_set *set, uint32_t k, uint32_t degree, cudaStream_t stream,
+		   papers_lists *lists, gg_cuda_buffer<uint32_t> &forward,
+		   gg_cuda_buffer<uint32_t> &united)
 {
 	gg_build_params params = {};
 
-	params.graph_degree = DEGREE;
+	params.graph_degree = degree;
 	params.intermediate_graph_degree = k;
 	params.seed = 1;
 	papers_lists_make(set, &params, stream, lists);
-	must(forward.allocate((uint64_t) set->n * DEGREE));
-	must(united.allocate((uint64_t) set->n * DEGREE));
+	must(forward.allocate((uint64_t) set->n * degree));
+	must(united.allocate((uint64_t) set->n * degree));
 }
 
 void
@@ -259,7 +260,7 @@ cagra_3(void)
 	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin("CAGRA figure 3: 2-hop node counts and strong components", &set);
 	must(stream.create());
-	make_lists(&set, 3 * DEGREE, stream.get(), &lists, forward, united);
+	make_lists(&set, 3 * DEGREE, DEGREE, stream.get(), &lists, forward, united);
 	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
 						forward.get()));
 
@@ -311,7 +312,7 @@ cagra_departures(void)
 	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin("CAGRA sections III-B2 and IV-A: reverse edges half and half, random entry", &set);
 	must(stream.create());
-	make_lists(&set, 2 * DEGREE, stream.get(), &lists, forward, united);
+	make_lists(&set, 2 * DEGREE, DEGREE, stream.get(), &lists, forward, united);
 	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
 						forward.get()));
 	papers_curve_head();
@@ -361,69 +362,94 @@ cagra_departures(void)
 
 /* ---- figures 4 and 5 ---------------------------------------------------------- */
 
-/* Best seconds of reordering, without reverse edges and with them. */
+/* Best seconds of reordering, without reverse edges and with them, by rank and by distance. */
 static void
-time_reorder(const papers_set *set, const papers_lists *lists, bool by_distance,
-			 cudaStream_t stream, uint32_t *forward, uint32_t *united, double (&seconds)[2])
+time_reorder(const papers_set *set, const papers_lists *lists, uint32_t degree,
+			 cudaStream_t stream, uint32_t *forward, uint32_t *united, double (&seconds)[2][2])
 {
-	seconds[0] = seconds[1] = INFINITY;
+	for (int by = 0; by < 2; by++)
+		seconds[by][0] = seconds[by][1] = INFINITY;
 	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
-	{
-		const double begin = papers_now();
+		for (int by = 0; by < 2; by++)
+		{
+			const double begin = papers_now();
 
-		must(papers_reorder(lists->ids.get(), by_distance ? lists->distances.get() : NULL, set->n,
-							lists->k, DEGREE, stream, forward));
-		seconds[0] = std::min(seconds[0], papers_now() - begin);
-		must(gg_cuda_unite_device(forward, set->n, DEGREE, DEGREE, {stream, NULL, NULL}, united));
-		seconds[1] = std::min(seconds[1], papers_now() - begin);
-	}
+			must(papers_reorder(lists->ids.get(), by == 1 ? lists->distances.get() : NULL, set->n,
+								lists->k, degree, stream, forward));
+			seconds[by][0] = std::min(seconds[by][0], papers_now() - begin);
+			must(gg_cuda_unite_device(forward, set->n, degree, degree, {stream, NULL, NULL},
+									  united));
+			seconds[by][1] = std::min(seconds[by][1], papers_now() - begin);
+		}
 }
 
-void
-cagra_4(void)
+/* Searches of the graphs that reordering the lists by rank and by distance makes. */
+static void
+compare_reordered(const papers_set *set, const papers_lists *lists, cudaStream_t stream,
+				  uint32_t *forward, uint32_t *united)
 {
-	static const char *const names[2] = {"by rank", "by distance"};
-	papers_set	set;
-	papers_lists lists;
-	gg_cuda_stream stream;
-	gg_cuda_buffer<uint32_t> forward;
-	gg_cuda_buffer<uint32_t> united;
-	double		seconds[2][2];
+	static const char *const names[] = {"by rank", "by distance"};
 	papers_curve curves[2];
 
-	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 300000 : 1000000, true, &set);
-	papers_begin("CAGRA figures 4 and 5: reordering by rank and by distance", &set);
-	must(stream.create());
-	make_lists(&set, 3 * DEGREE, stream.get(), &lists, forward, united);
-	papers_head("degree 32 of lists of 96 | reordering, ms | with reverse edges, ms | "
-				"read beside the ids");
+	papers_curve_head();
 	for (int by = 0; by < 2; by++)
 	{
 		gg_graph	graph;
 		uint32_t	repaired;
 		gg_index   *index;
 
-		time_reorder(&set, &lists, by == 1, stream.get(), forward.get(), united.get(),
-					 seconds[by]);
-		printf("| %s | %.2f | %.2f | %s |\n", names[by], seconds[by][0] * 1e3,
-			   seconds[by][1] * 1e3, by == 0 ? "nothing" : "a table of all distances");
-		papers_graph_make(&lists, united.get(), DEGREE, stream.get(), &graph, &repaired);
-		index = papers_index(&set, &graph);
-		curves[by] = papers_search_curve(index, &set, GG_SEARCH_AUTO, 10000, 10);
+		must(papers_reorder(lists->ids.get(), by == 1 ? lists->distances.get() : NULL, set->n,
+							lists->k, DEGREE, stream, forward));
+		must(gg_cuda_unite_device(forward, set->n, DEGREE, DEGREE, {stream, NULL, NULL}, united));
+		papers_graph_make(lists, united, DEGREE, stream, &graph, &repaired);
+		index = papers_index(set, &graph);
+		curves[by] = papers_search_curve(index, set, GG_SEARCH_AUTO, 10000, 10);
+		papers_curve_row("by rank or distance", names[by], curves[by]);
 		gg_cuda_index_close(index);
 		gg_graph_free(&graph);
 	}
 	printf("\n");
-	papers_compare("by rank is up to 1.9x as fast, and by distance runs out of memory at 100M rows",
-				   "%.2fx, %.2fx with reverse edges; the table takes %.2f GB",
-				   seconds[1][0] / seconds[0][0], seconds[1][1] / seconds[0][1],
-				   (double) lists.distances.bytes() / 1e9);
-	papers_curve_head();
-	for (int by = 0; by < 2; by++)
-		papers_curve_row("by rank or distance", names[by], curves[by]);
-	printf("\n");
 	papers_compare("recall and throughput are almost the same", "batch 10,000, recall@10:");
 	papers_ratios(names[0], curves[0], names[1], curves[1]);
+}
+
+void
+cagra_4(void)
+{
+	static const uint32_t shapes[][2] = {{2 * DEGREE, 4 * DEGREE}, {DEGREE, 2 * DEGREE},
+	{DEGREE, 3 * DEGREE}};
+	papers_set	set;
+	gg_cuda_stream stream;
+	double		least = INFINITY;
+	double		most = 0;
+
+	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 300000 : 1000000, true, &set);
+	papers_begin("CAGRA figures 4 and 5: reordering by rank and by distance", &set);
+	must(stream.create());
+	papers_head("degree | of lists of | by rank, ms | by distance | with reverse edges, by rank | "
+				"by distance | by rank is as fast, times | the table of distances, GB");
+	for (const uint32_t (&shape)[2] : shapes)
+	{
+		papers_lists lists;
+		gg_cuda_buffer<uint32_t> forward;
+		gg_cuda_buffer<uint32_t> united;
+		double		seconds[2][2];
+
+		make_lists(&set, shape[1], shape[0], stream.get(), &lists, forward, united);
+		time_reorder(&set, &lists, shape[0], stream.get(), forward.get(), united.get(), seconds);
+		printf("| %u | %u | %.2f | %.2f | %.2f | %.2f | %.2f, %.2f | %.2f |\n", shape[0], shape[1],
+			   seconds[0][0] * 1e3, seconds[1][0] * 1e3, seconds[0][1] * 1e3,
+			   seconds[1][1] * 1e3, seconds[1][0] / seconds[0][0], seconds[1][1] / seconds[0][1],
+			   (double) lists.distances.bytes() / 1e9);
+		fflush(stdout);
+		least = std::min(least, seconds[1][0] / seconds[0][0]);
+		most = std::max(most, seconds[1][0] / seconds[0][0]);
+		if (shape[1] == 3 * DEGREE)
+			compare_reordered(&set, &lists, stream.get(), forward.get(), united.get());
+	}
+	printf("\n");
+	papers_compare("by rank is up to 1.9x as fast, and by distance runs out of memory at 100M rows",
+				   "%.2fx to %.2fx, the table of distances at hand", least, most);
 }
 
 /* ---- figure 8 ------------------------------------------------------------------ */
@@ -432,7 +458,18 @@ extern cudaError_t papers_team_launch(uint32_t team, const search_view *view,
 									  const search_launch *launch, const search_device *device,
 									  cudaStream_t stream);
 
+/* visited.cu */
+extern size_t papers_visited_bytes(uint32_t itopk, uint32_t nq);
+extern cudaError_t papers_visited_launch(const search_view *view, const search_launch *launch,
+										 const search_device *device, cudaStream_t stream);
+extern size_t papers_lists_bytes(const search_view *view, const search_launch *launch,
+								 uint32_t ctas);
+extern cudaError_t papers_lists_launch(const search_view *view, const search_launch *launch,
+									   const search_device *device, uint32_t ctas, char *work,
+									   cudaStream_t stream);
+
 #define THE_ENGINE 1			/* no size of a team: the engine's choice */
+#define DEVICE_SET 34			/* one warp, with a visited set in device memory */
 #define A_BLOCK 33				/* four warps a query, as rows of over 384 dimensions had before */
 
 typedef struct team_kernel
@@ -460,6 +497,7 @@ public:
 	gg_cuda_buffer<float> factors;
 	gg_cuda_buffer<uint64_t> entries;
 	gg_cuda_buffer<uint64_t> keys;
+	gg_cuda_buffer<char> visited;
 	uint32_t	slices;
 
 	void
@@ -494,6 +532,11 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 	launch.keys = memory.keys.get();
 	launch.entries = memory.entries.get();
 	launch.nentries = memory.slices * ENTRY_NODES;
+	if (kernel->team == DEVICE_SET)
+	{
+		must(memory.visited.allocate(papers_visited_bytes(width, count)));
+		launch.mail = memory.visited.get();
+	}
 
 	const pivot_search search = {
 		.queries = launch.queries,
@@ -511,6 +554,8 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 		MUST(search_pivots_launch(&index->view, &search, &index->device, NULL));
 		if (kernel->team == A_BLOCK)
 			MUST(search_multi_launch(&index->view, &launch, NULL, &index->device, 1, NULL));
+		else if (kernel->team == DEVICE_SET)
+			MUST(papers_visited_launch(&index->view, &launch, &index->device, NULL));
 		else
 			MUST(papers_team_launch(kernel->team, &index->view, &launch, &index->device, NULL));
 		MUST(cudaDeviceSynchronize());
@@ -562,6 +607,167 @@ cagra_8(void)
 				  team_kernels[best].name, curves[best]);
 	papers_ratios("the engine", curves[0], team_kernels[best].name, curves[best]);
 	papers_ratios("the engine", curves[0], team_kernels[7].name, curves[7]);
+	gg_cuda_index_close(index);
+	gg_graph_free(&graph);
+}
+
+/* ---- figure 9 ------------------------------------------------------------------ */
+
+void
+cagra_9(void)
+{
+	static const team_kernel kernels[] = {
+		{"emptied when it is full, in shared memory", 0},
+		{"never emptied, in device memory", DEVICE_SET},
+	};
+	papers_set	set;
+	gg_build_params params = {};
+	gg_build_stats stats = {};
+	gg_graph	graph;
+	gg_index   *index;
+	papers_curve curves[2];
+
+	papers_set_make(papers.set, 1000000, true, &set);
+	papers_begin("CAGRA figure 9: the visited set of single-CTA search", &set);
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = 2 * DEGREE;
+	params.seed = 1;
+	(void) papers_build(&set, &params, 1, &graph, &stats);
+	index = papers_index(&set, &graph);
+	papers_curve_head();
+	for (int i = 0; i < 2; i++)
+	{
+		for (uint32_t width : papers_widths())
+			curves[i].push_back(team_search(index, &set, &kernels[i], width, 10));
+		papers_curve_row("one warp a query, batch 10,000", kernels[i].name, curves[i]);
+	}
+	printf("\n");
+	papers_compare("the forgettable set is as fast or faster, less so on GloVe", "as follows");
+	papers_ratios(kernels[0].name, curves[0], kernels[1].name, curves[1]);
+	gg_cuda_index_close(index);
+	gg_graph_free(&graph);
+}
+
+/* ---- section IV-C2 --------------------------------------------------------------- */
+
+/* What searches with a list per CTA take. */
+class lists_memory
+{
+public:
+	team_memory common;
+	gg_cuda_buffer<uint64_t> random;	/* count x ctas x ENTRY_NODES */
+	gg_cuda_buffer<char> work;
+};
+
+/* Pivots, which are random nodes, as entries of count queries. */
+static void
+make_random_entries(const gg_graph *graph, uint32_t count, uint32_t each,
+					gg_cuda_buffer<uint64_t> *out)
+{
+	std::vector<uint64_t> entries((size_t) count * each);
+
+	for (uint32_t query = 0; query < count; query++)
+		for (uint32_t i = 0; i < each; i++)
+			entries[(size_t) query * each + i] = (uint64_t) i << 32 |
+				(uint64_t) graph->pivots[(query * 7919 + i) % graph->npivots] << 1;
+	must(out->allocate(entries.size()));
+	must(gg_cuda_copy_in(out->get(), entries.data(), out->bytes(), NULL, NULL));
+}
+
+/* `ctas` lists of 32 per query. */
+static papers_point
+lists_search(const gg_index *index, const papers_set *set, const gg_graph *graph, uint32_t batch,
+			 uint32_t ctas, bool random)
+{
+	const uint32_t count = papers_queries(set, batch);
+	const uint32_t k = 10;
+	std::vector<uint64_t> found((size_t) count * k);
+	search_launch launch = {};
+	lists_memory memory;
+	double		best = INFINITY;
+
+	memory.common.take(index, count, k);
+	if (random)
+		make_random_entries(graph, count, ctas * ENTRY_NODES, &memory.random);
+	launch.nq = batch;
+	launch.k = k;
+	launch.itopk = 32;
+	launch.nentries = random ? ctas * ENTRY_NODES : memory.common.slices * ENTRY_NODES;
+	must(memory.work.allocate(papers_lists_bytes(&index->view, &launch, ctas)));
+	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
+	{
+		const double begin = papers_now();
+
+		for (uint32_t first = 0; first < count; first += batch)
+		{
+			const pivot_search search = {
+				.queries = set->queries.get() + (size_t) first * set->dim,
+				.nq = batch,
+				.slices = memory.common.slices,
+				.halves = memory.common.halves.get(),
+				.factors = memory.common.factors.get(),
+				.entries = memory.common.entries.get(),
+			};
+
+			launch.queries = search.queries;
+			launch.keys = memory.common.keys.get() + (size_t) first * k;
+			launch.entries = random ? memory.random.get() + (size_t) first * launch.nentries :
+				search.entries;
+			if (!random)
+				MUST(search_pivots_launch(&index->view, &search, &index->device, NULL));
+			MUST(papers_lists_launch(&index->view, &launch, &index->device, ctas,
+									 memory.work.get(), NULL));
+		}
+		MUST(cudaDeviceSynchronize());
+		if (run > 0 || papers.tiny)
+			best = std::min(best, papers_now() - begin);
+	}
+	must(gg_cuda_copy_out(found.data(), memory.common.keys.get(), memory.common.keys.bytes(), NULL,
+						  NULL));
+	return {ctas * 32, papers_recall(set, found, count, k), count / best};
+}
+
+void
+cagra_lists(void)
+{
+	papers_set	set;
+	gg_build_params params = {};
+	gg_build_stats stats = {};
+	gg_graph	graph;
+	gg_index   *index;
+
+	papers_set_make(papers.set, 1000000, true, &set);
+	papers_begin("CAGRA section IV-C2: multi-CTA search with a list per CTA", &set);
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = 2 * DEGREE;
+	params.seed = 1;
+	(void) papers_build(&set, &params, 1, &graph, &stats);
+	index = papers_index(&set, &graph);
+	for (uint32_t batch : {1u, 10u, 100u})
+	{
+		const std::string name = "batch " + std::to_string(batch);
+		papers_curve ours;
+		papers_curve theirs[2];
+
+		if (batch > set.nq)
+			continue;
+		printf("\nBatch %u:\n", batch);
+		papers_curve_head();
+		ours = papers_search_curve(index, &set, GG_SEARCH_MULTI_CTA, batch, 10);
+		papers_curve_row(name.c_str(), "one list (ours)", ours);
+		for (int random = 0; random < 2; random++)
+		{
+			for (uint32_t ctas : {1u, 2u, 4u, 8u, 16u, 32u, 64u})
+				if (!papers.tiny || ctas == 2)
+					theirs[random].push_back(lists_search(index, &set, &graph, batch, ctas,
+														  random == 1));
+			papers_curve_row(name.c_str(), random ? "lists of 32, random entry" :
+							 "lists of 32, entries shared out", theirs[random]);
+		}
+		printf("\n");
+		papers_ratios("one list", ours, "lists of 32, entries shared out", theirs[0]);
+		papers_ratios("one list", ours, "lists of 32, random entry", theirs[1]);
+	}
 	gg_cuda_index_close(index);
 	gg_graph_free(&graph);
 }

@@ -397,7 +397,7 @@ papers_qps_at(const papers_curve &curve, double recall)
 		if (curve[i].recall < recall)
 			continue;
 		if (i == 0)
-			return curve[0].qps;
+			return curve[0].recall > recall ? 0.0 : curve[0].qps;
 
 		const papers_point &a = curve[i - 1];
 		const papers_point &b = curve[i];
@@ -499,7 +499,7 @@ papers_ratios(const char *a, const papers_curve &of, const char *b, const papers
 			any = true;
 		}
 	}
-	printf("%s\n", any ? "" : " no recall that both reach");
+	printf("%s\n", any ? "" : " no recall within both curves");
 	fflush(stdout);
 }
 

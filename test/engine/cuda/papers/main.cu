@@ -30,6 +30,8 @@ static const figure figures[] = {
 	{"cagra-3", cagra_3, "2-hop counts and strong components"},
 	{"cagra-4", cagra_4, "reordering by rank and by distance (figures 4 and 5)"},
 	{"cagra-8", cagra_8, "team sizes"},
+	{"cagra-9", cagra_9, "visited sets in shared and in device memory"},
+	{"cagra-lists", cagra_lists, "multi-CTA search with a list per CTA"},
 	{"cagra-departures", cagra_departures, "reverse edges half and half, random entry"},
 	{"cagra-10", cagra_10, "single-CTA and multi-CTA search, by batch"},
 	{"cagra-shards", cagra_shards, "shards on one device and on several, by batch"},

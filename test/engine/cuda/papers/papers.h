@@ -6,8 +6,8 @@
  *	main.cu		the figures' names, options
  *	common.cu	what is declared here
  *	algorithms.cu	the algorithms beside each other
- *	cagra.cu	figures of CAGRA, over teams.cu (distances by teams of lanes) and reorder.cu
- *				(reordering by distances)
+ *	cagra.cu	figures of CAGRA, over teams.cu (distances by teams of lanes), reorder.cu
+ *				(reordering by distances) and visited.cu (visited sets in device memory)
  *	grnnd.cu	figures of GRNND, over order.cu (all pairs of a pool, by order)
  *	tsdg.cu		figures of TSDG, over stages.cu (one stage without the other)
  *	gnnd.cu		figures of GNND, over update.cu (the paper's updates of lists)
@@ -16,9 +16,9 @@
  *	limits.cu	what searches of one query cannot go below, over blocks.cu (multi-CTA search by
  *				teams of lanes)
  *
- * reorder.cu, order.cu, update.cu, teams.cu and blocks.cu have kernels of the engine again, from
- * the headers of kernels/, with one thing changed each; stages.cu calls its stages.  They cost the
- * engine nothing.
+ * reorder.cu, order.cu, update.cu, teams.cu, blocks.cu and visited.cu have kernels of the engine
+ * again, from the headers of kernels/, with one thing changed each; stages.cu calls its stages.  They
+ * cost the engine nothing.
  */
 #ifndef GG_TEST_PAPERS_H
 #define GG_TEST_PAPERS_H
@@ -192,7 +192,10 @@ papers_curve_of(SEARCH search)
 extern double papers_recall(const papers_set *set, const std::vector<uint64_t> &keys,
 							uint32_t count, uint32_t k);
 
-/* Queries per second at a recall, read off between two points; 0: not reached. */
+/*
+ * Queries per second at a recall, read off between two points; 0: the curve ends below it, or
+ * begins above it.
+ */
 extern double papers_qps_at(const papers_curve &curve, double recall);
 
 /* ---- tables -------------------------------------------------------------------- */
@@ -258,6 +261,8 @@ extern void cagra_3(void);
 extern void cagra_4(void);
 extern void cagra_departures(void);
 extern void cagra_8(void);
+extern void cagra_9(void);
+extern void cagra_lists(void);
 extern void cagra_10(void);
 extern void cagra_shards(void);
 extern void grnnd_5(void);

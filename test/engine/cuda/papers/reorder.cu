@@ -4,20 +4,19 @@
  *
  * By rank is the engine's own kernel (kernels/build/detours.cuh).  By distance has the table of the
  * paper at hand, n x k distances: D is behind a detour by B when both d(A, B) and d(B, D) are below
- * d(A, D).  That kernel is the other one with one more gather: of each list, its distances.
+ * d(A, D).  That kernel is the other one, lists in shared memory and all, with one more
+ * gather: of each list, its distances.
  */
 #include "papers.h"
 
 #include "../../../../kernels/build/detours.cuh"
 
-/* A warp's list in shared memory: where an id is, and how far. */
+/* A warp's list in shared memory, and how far its ids are. */
 template <int R>
-class detour_table
+class far_table
 {
 public:
-	uint32_t	ids[detour_shape<R>::SLOTS];
-	uint16_t	ranks[detour_shape<R>::SLOTS];
-	uint32_t	counts[32 * R];
+	detour_table<R> list;
 	float		far[32 * R];
 };
 
@@ -26,40 +25,7 @@ template <int R>
 __device__ __host__ static constexpr int
 table_warps()
 {
-	return detour_shape<R>::WARPS / 2;
-}
-
-/* Up to the first id that is none; returns how many. */
-template <int R>
-__device__ static inline uint32_t
-load_table(const uint32_t *list, const float *distances, uint32_t n, uint32_t k,
-		   detour_table<R> *table)
-{
-	const uint32_t lane = threadIdx.x & 31;
-	uint32_t	length = k;
-
-	for (uint32_t i = lane; i < detour_shape<R>::SLOTS; i += 32)
-		table->ids[i] = GG_NO_NODE;
-	for (uint32_t rank = lane; rank < 32 * R; rank += 32)
-	{
-		const uint32_t ends = __ballot_sync(GG_FULL_WARP, rank >= k || list[rank] >= n);
-
-		if (ends != 0)
-			length = min(length, rank - lane + (uint32_t) __ffs(ends) - 1);
-		table->counts[rank] = 0;
-		table->far[rank] = rank < k ? distances[rank] : 0.0f;
-	}
-	__syncwarp();
-	for (uint32_t rank = lane; rank < length; rank += 32)
-	{
-		uint32_t	slot = hash_slot<R>(list[rank]);
-
-		while (atomicCAS(&table->ids[slot], GG_NO_NODE, list[rank]) != GG_NO_NODE)
-			slot = (slot + 1) % detour_shape<R>::SLOTS;
-		table->ranks[slot] = (uint16_t) rank;
-	}
-	__syncwarp();
-	return length;
+	return R == 1 ? 8 : R <= 4 ? 4 : 2;
 }
 
 template <int R>
@@ -67,21 +33,23 @@ static __global__ void
 distance_detours_kernel(const uint32_t *__restrict__ knn, const float *__restrict__ distances,
 						uint32_t n, uint32_t k, uint32_t degree, uint32_t first, uint32_t *forward)
 {
-	typedef detour_table<R> warp_table;
+	typedef far_table<R> warp_table;
 	constexpr int WARPS = table_warps<R>();
 	constexpr int AHEAD = detour_shape<R>::AHEAD;
 	__shared__ warp_table tables[WARPS];
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t node = first + blockIdx.x * WARPS + threadIdx.x / 32;
-	detour_table<R> *table = &tables[threadIdx.x / 32];
-	uint64_t	keys[R];
+	far_table<R> *table = &tables[threadIdx.x / 32];
+	uint32_t	keys[R];
 
 	if (node >= n)
 		return;
-	const uint32_t *list = knn + (uint64_t) node * k;
-	const uint32_t length = load_table<R>(list, distances + (uint64_t) node * k, n, k, table);
+	const uint32_t length = detours_enter<R>(knn + (uint64_t) node * k, n, k, &table->list);
 
-	for (uint32_t begin = 0; begin < length; begin += AHEAD)
+	for (uint32_t rank = lane; rank < 32 * R; rank += 32)
+		table->far[rank] = rank < k ? distances[(uint64_t) node * k + rank] : 0.0f;
+	__syncwarp();
+	for (uint32_t begin = 0; begin + 1 < length; begin += AHEAD)
 	{
 		uint32_t	theirs[AHEAD][R];
 		float		far[AHEAD][R];
@@ -89,16 +57,16 @@ distance_detours_kernel(const uint32_t *__restrict__ knn, const float *__restric
 #pragma unroll
 		for (int j = 0; j < AHEAD; j++)
 		{
-			const uint32_t b = begin + j < length ? list[begin + j] : GG_NO_NODE;
+			const bool	any = begin + j < length;
+			const uint64_t list = (uint64_t) table->list.ids[any ? begin + j : 0] * k;
 
 #pragma unroll
 			for (int r = 0; r < R; r++)
 			{
-				const bool	valid = b < n && r * 32 + lane < k;
-				const uint64_t at = (uint64_t) b * k + r * 32 + lane;
+				const bool	valid = any && r * 32 + lane < k;
 
-				theirs[j][r] = valid ? knn[at] : GG_NO_NODE;
-				far[j][r] = valid ? distances[at] : 0.0f;
+				theirs[j][r] = valid ? knn[list + r * 32 + lane] : GG_NO_NODE;
+				far[j][r] = valid ? distances[list + r * 32 + lane] : 0.0f;
 			}
 		}
 #pragma unroll
@@ -106,21 +74,12 @@ distance_detours_kernel(const uint32_t *__restrict__ knn, const float *__restric
 #pragma unroll
 			for (int r = 0; r < R; r++)
 			{
-				const uint32_t id = theirs[j][r];
-				uint32_t	slot = hash_slot<R>(id);
+				const uint32_t rank = detours_rank<R>(&table->list, theirs[j][r]);
 
-				while (id != GG_NO_NODE && table->ids[slot] != GG_NO_NODE)
-				{
-					if (table->ids[slot] == id)
-					{
-						const uint32_t rank = table->ranks[slot];
-
-						if (fmaxf(table->far[begin + j], far[j][r]) < table->far[rank])
-							atomicAdd(&table->counts[rank], 1);
-						break;
-					}
-					slot = (slot + 1) % detour_shape<R>::SLOTS;
-				}
+				if (rank > 0 &&
+					fmaxf(table->far[begin + j < length ? begin + j : 0], far[j][r]) <
+					table->far[rank])
+					atomicAdd(&table->list.counts[rank], 1);
 			}
 	}
 	__syncwarp();
@@ -129,14 +88,14 @@ distance_detours_kernel(const uint32_t *__restrict__ knn, const float *__restric
 	{
 		const uint32_t rank = r * 32 + lane;
 
-		keys[r] = rank < length ? (uint64_t) table->counts[rank] << 32 | rank : GG_KEY_NONE;
+		keys[r] = rank < length ? table->list.counts[rank] << 16 | rank : GG_NO_NODE;
 	}
 	gg_sort<R>(keys);
 #pragma unroll
 	for (int r = 0; r < R; r++)
 		if (r * 32 + lane < degree)
-			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_KEY_NONE ?
-				GG_NO_NODE : list[(uint32_t) keys[r]];
+			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_NO_NODE ?
+				GG_NO_NODE : table->list.ids[keys[r] & 0xFFFF];
 }
 
 gg_status
