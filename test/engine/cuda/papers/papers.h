@@ -17,8 +17,8 @@
  *				teams of lanes)
  *
  * reorder.cu, order.cu, update.cu, teams.cu, blocks.cu and visited.cu have kernels of the engine
- * again, from the headers of kernels/, with one thing changed each; stages.cu calls its stages.  They
- * cost the engine nothing.
+ * again, from the headers of kernels/, with one thing changed each; stages.cu calls its stages.
+ * They cost the engine nothing.
  */
 #ifndef GG_TEST_PAPERS_H
 #define GG_TEST_PAPERS_H
