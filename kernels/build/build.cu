@@ -161,11 +161,39 @@ class build_state
 {
 public:
 	gg_cuda_working_copy copy;
-	gg_cuda_buffer<uint32_t> near_lists;	/* n x near_length; without k-NN lists the edges do */
+	gg_cuda_buffer<uint32_t> near_lists;	/* n x near_length: of k-NN, or GRNND's pools */
 	uint32_t	near_length;
 	gg_cuda_buffer<uint32_t> graph; /* n x degree */
 	gg_cuda_buffer<uint8_t> changed;	/* n; none: all lists are to be reordered */
 };
+
+/* GRNND's pools, from lists of one iteration as they are, or from random pools. */
+static gg_status
+make_pools(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
+		   build_state *state, gg_build_stats *stats)
+{
+	const gg_grnnd grnnd = gg_grnnd_params(params);
+	gg_build_params first = *params;
+	gg_cuda_buffer<uint64_t> lists;
+	gg_cuda_buffer<uint32_t> order;
+	double		begin;
+
+	first.intermediate_graph_degree = grnnd.start;
+	first.max_iterations = 1;
+	if (params->init == GG_INIT_RANDOM)
+		GG_TRY(gg_cuda_working_copy_make(data, run, &state->copy));
+	else
+		GG_TRY(gg_cuda_near_lists(data, &first, run, &state->copy, &lists, &order, stats));
+	begin = gg_cuda_now_s();
+	state->near_length = grnnd.capacity;
+	GG_TRY(gg_cuda_allocate_large(&state->near_lists, (uint64_t) data->n * grnnd.capacity,
+								  run.control, run.meter));
+	GG_TRY(gg_cuda_grnnd_device(data, params,
+								{lists.get(), gg_cuda_list_length(grnnd.start), grnnd.start},
+								order.get(), run, state->near_lists.get()));
+	stats->descent_s += gg_cuda_now_s() - begin;
+	return gg_cuda_give_back(run.control, __func__, lists, order);
+}
 
 /* The lists that edges are chosen from. */
 static gg_status
@@ -183,6 +211,8 @@ make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_param
 	const gg_cuda_extended out = {&state->copy, &state->near_lists, &state->changed,
 		&state->graph};
 
+	if (params->algorithm == GG_ALGORITHM_GRNND)
+		return make_pools(data, params, run, state, stats);
 	state->near_length = params->intermediate_graph_degree;
 	if (input == NULL)
 		return gg_cuda_knn_rows(data, params, run, &state->copy, &state->near_lists, NULL, stats);
@@ -193,12 +223,11 @@ make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_param
 	return gg_cuda_extend_rows(data, input, params, &plan, run, &out, stats);
 }
 
-/* Edges from k-NN lists, made anew or, with input, by merging. */
+/* Edges from k-NN lists or pools, made anew or, with input, by merging. */
 static gg_status
 choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
 			 const gg_cuda_run &run, build_state *state, gg_build_stats *stats)
 {
-	const uint32_t k = params->intermediate_graph_degree;
 	double		begin;
 
 	GG_TRY(make_lists(data, input, params, run, state, stats));
@@ -210,38 +239,12 @@ choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_par
 		GG_TRY(gg_cuda_diversify_device(data, params, state->near_lists.get(), run,
 										state->graph.get()));
 	else
-		GG_TRY(gg_cuda_optimize_device(state->near_lists.get(), data->n, k, params->graph_degree,
-									   run, state->graph.get(), state->changed.get()));
+		GG_TRY(gg_cuda_optimize_device(state->near_lists.get(), data->n, state->near_length,
+									   params->graph_degree, run, state->graph.get(),
+									   state->changed.get()));
 	GG_CUDA_TRY(cudaStreamSynchronize(run.stream));
 	stats->optimize_s += gg_cuda_now_s() - begin;
 	return gg_ok();
-}
-
-/* Edges by GRNND: from lists of one iteration as they are, or from random pools. */
-static gg_status
-grow_edges(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
-		   build_state *state, gg_build_stats *stats)
-{
-	gg_build_params first = *params;
-	gg_cuda_buffer<uint64_t> lists;
-	gg_cuda_buffer<uint32_t> order;
-	double		begin;
-
-	first.intermediate_graph_degree = gg_grnnd_params(params).start;
-	first.max_iterations = 1;
-	if (params->init == GG_INIT_RANDOM)
-		GG_TRY(gg_cuda_working_copy_make(data, run, &state->copy));
-	else
-		GG_TRY(gg_cuda_near_lists(data, &first, run, &state->copy, &lists, &order, stats));
-	begin = gg_cuda_now_s();
-	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree,
-								  run.control, run.meter));
-	GG_TRY(gg_cuda_grnnd_device(data, params,
-								{lists.get(), gg_cuda_list_length(first.intermediate_graph_degree),
-								 first.intermediate_graph_degree}, order.get(), run,
-								state->graph.get()));
-	stats->optimize_s += gg_cuda_now_s() - begin;
-	return gg_cuda_give_back(run.control, __func__, lists, order);
 }
 
 gg_status
@@ -251,10 +254,7 @@ gg_cuda_edges(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_r
 	build_state state = {};
 
 	graph->release();
-	if (params->algorithm == GG_ALGORITHM_GRNND)
-		GG_TRY(grow_edges(data, params, run, &state, stats));
-	else
-		GG_TRY(choose_edges(data, NULL, params, run, &state, stats));
+	GG_TRY(choose_edges(data, NULL, params, run, &state, stats));
 	GG_CUDA_TRY(cudaStreamSynchronize(run.stream));
 	graph->swap(state.graph);
 	return gg_ok();
@@ -277,7 +277,6 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 				   const gg_cuda_run &run, gg_graph *out, gg_build_stats *stats)
 {
 	const uint64_t bytes = (uint64_t) data->n * params->graph_degree * sizeof(uint32_t);
-	const bool	grow = params->algorithm == GG_ALGORITHM_GRNND;
 	build_state state = {};
 	double		begin;
 
@@ -285,10 +284,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	out->degree = params->graph_degree;
 	if (data->n == 0)
 		return gg_ok();
-	if (grow)
-		GG_TRY(grow_edges(data, params, run, &state, stats));
-	else
-		GG_TRY(choose_edges(data, input, params, run, &state, stats));
+	GG_TRY(choose_edges(data, input, params, run, &state, stats));
 
 	begin = gg_cuda_now_s();
 	GG_TRY(take_lists(data->n, params->graph_degree, out));
@@ -296,9 +292,8 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	stats->transfer_s += gg_cuda_now_s() - begin;
 
 	begin = gg_cuda_now_s();
-	GG_TRY(gg_cuda_connect(&state.copy.view, {grow ? state.graph.get() : state.near_lists.get(),
-						   grow ? params->graph_degree : state.near_length}, state.graph.get(),
-						   params->seed, run, out, &stats->repaired));
+	GG_TRY(gg_cuda_connect(&state.copy.view, {state.near_lists.get(), state.near_length},
+						   state.graph.get(), params->seed, run, out, &stats->repaired));
 	stats->connect_s += gg_cuda_now_s() - begin;
 	return gg_cuda_give_back(run.control, __func__, state.near_lists, state.graph, state.copy.rows);
 }
@@ -532,14 +527,16 @@ gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_params *params)
 
 	if (params->algorithm == GG_ALGORITHM_GRNND)
 	{
-		const uint64_t start = gg_grnnd_params(params).start;
+		const gg_grnnd grnnd = gg_grnnd_params(params);
 		const bool	random = params->init == GG_INIT_RANDOM;
 		gg_build_params lists = *params;
 
-		lists.intermediate_graph_degree = (uint32_t) start;
+		lists.intermediate_graph_degree = grnnd.start;
 		peak = max_u64(random ? 0 : knn_bytes(n, data->dim, &lists, data->metric),
-					   n * ((random ? 0 : gg_cuda_list_length((uint32_t) start) * 8 + 4) +
-							params->graph_degree * 4) + gg_cuda_grnnd_bytes(data->n, params));
+					   n * ((random ? 0 : gg_cuda_list_length(grnnd.start) * 8 + 4) +
+							grnnd.capacity * 4) + gg_cuda_grnnd_bytes(data->n, params));
+		lists.intermediate_graph_degree = grnnd.capacity;
+		peak = max_u64(peak, edges_bytes(n, &lists));
 	}
 	else
 		peak = max_u64(knn_bytes(n, data->dim, params, data->metric), edges_bytes(n, params));

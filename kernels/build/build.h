@@ -274,14 +274,14 @@ extern gg_status gg_cuda_soften_device(const gg_cuda_data *data, const gg_build_
 									   const gg_cuda_run &run, uint32_t *graph);
 
 /*
- * GRNND on device memory: graph n x graph_degree.  data->side is set where the metric wants it.
- * lists: of S keys and more, to start from; without keys from random nodes.  order: n ids, best
- * those of one cell side by side, or NULL.
+ * GRNND's pools on device memory: lists n x R.  data->side is set where the metric wants it.
+ * starts: lists of S keys and more, to start from; without keys from random nodes.  order: n ids,
+ * best those of one cell side by side, or NULL.
  */
 extern gg_status gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
-									  const gg_cuda_lists &lists, const uint32_t *order,
-									  const gg_cuda_run &run, uint32_t *graph);
-/* Its device memory beyond data, lists, order and graph. */
+									  const gg_cuda_lists &starts, const uint32_t *order,
+									  const gg_cuda_run &run, uint32_t *lists);
+/* Its device memory beyond data, starts, order and lists. */
 extern uint64_t gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params);
 
 /*

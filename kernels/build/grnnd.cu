@@ -6,8 +6,8 @@
  * Approximate Nearest Neighbor Graph Construction", 2025, section 3.  The contract, with steps (a)
  * to (d), is in src/cpu/grnnd.c.
  *
- * rows n x dim -> graph n x degree, over pools of n x length keys (list.cuh), sorted, of which the
- * first R count
+ * rows n x dim -> lists n x R, over pools of n x length keys (list.cuh), sorted, of which the first
+ * R count
  *	(a) start	One warp per node.  S nodes, drawn at random as the CPU engine draws them, or the
  *				node's k-NN list from pivot cells, are measured and sorted.
  *	(b) round	One warp per node.  The pairs that the round draws are measured, four at a time.
@@ -16,7 +16,7 @@
  *		gather	Offers are sorted to the nodes that they are for: counted, scanned, scattered.
  *		merge	One warp per node.  What stayed and what was offered; the first R are the new pool.
  *	(c) reverse	gather and merge again, of other offers: a node to the first of its pool.
- *	(d) lists	One thread per edge.
+ *	(d) lists	One thread per entry of a list, from which optimize.cu chooses edges.
  *
  * Departures from the paper.  It has two pools per node, and puts an offer into the second one at
  * once; whether a full pool has room depends there on who came first.  Here all offers are gathered
@@ -282,16 +282,16 @@ merge_offers_kernel(grnnd_args args, const uint64_t *starts, const uint64_t *off
 /* ---- (d) lists --------------------------------------------------------------- */
 
 static __global__ void
-lists_kernel(const uint64_t *pools, uint32_t length, uint32_t degree, uint64_t edges,
-			 uint64_t first, uint32_t *graph)
+lists_kernel(const uint64_t *pools, uint32_t length, uint32_t capacity, uint64_t entries,
+			 uint64_t first, uint32_t *lists)
 {
-	const uint64_t edge = first + (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
+	const uint64_t entry = first + (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
 
-	if (edge >= edges)
+	if (entry >= entries)
 		return;
-	const uint64_t key = pools[edge / degree * length + edge % degree];
+	const uint64_t key = pools[entry / capacity * length + entry % capacity];
 
-	graph[edge] = key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
+	lists[entry] = key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
 }
 
 /* ---- all of it --------------------------------------------------------------- */
@@ -315,7 +315,7 @@ public:
 	{
 		const uint64_t n = args.view.data.n;
 
-		gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, n * passes,
+		gg_cuda_progress(run.control, GG_PHASE_KNN_DESCENT, n * passes,
 						 n * (1 + args.params.outer * args.params.inner));
 	}
 };
@@ -432,17 +432,18 @@ descend(grnnd *g)
 
 /* (d) */
 static gg_status
-write_lists(grnnd *g, uint32_t degree, uint32_t *graph)
+write_lists(grnnd *g, uint32_t *lists)
 {
-	const uint64_t edges = (uint64_t) g->args.view.data.n * degree;
+	const uint32_t capacity = g->args.params.capacity;
+	const uint64_t entries = (uint64_t) g->args.view.data.n * capacity;
 	const uint64_t step = GG_PASS_ROWS * 32;
 
-	for (uint64_t first = 0; first < edges; first += step)
+	for (uint64_t first = 0; first < entries; first += step)
 	{
-		const uint32_t count = gg_cuda_slice(edges, first, step);
+		const uint32_t count = gg_cuda_slice(entries, first, step);
 
 		lists_kernel<<<gg_cuda_blocks(count, 256), 256, 0, g->run.stream>>>
-			(g->pools.get(), g->args.length, degree, edges, first, graph);
+			(g->pools.get(), g->args.length, capacity, entries, first, lists);
 		GG_CUDA_LAUNCHED("lists_kernel");
 		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
 	}
@@ -460,8 +461,8 @@ gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params)
 
 gg_status
 gg_cuda_grnnd_by(grnnd_rounds round, const gg_cuda_data *data, const gg_build_params *params,
-				 const gg_cuda_lists &lists, const uint32_t *order, const gg_cuda_run &run,
-				 uint32_t *graph)
+				 const gg_cuda_lists &starts, const uint32_t *order, const gg_cuda_run &run,
+				 uint32_t *lists)
 {
 	const uint64_t n = data->n;
 	grnnd		g = {};
@@ -484,10 +485,10 @@ gg_cuda_grnnd_by(grnnd_rounds round, const gg_cuda_data *data, const gg_build_pa
 	GG_TRY(gg_cuda_allocate_large(&g.starts, n + 1, run.control, run.meter));
 	g.args.pools = g.pools.get();
 	g.args.places = g.places.get();
-	GG_TRY(fill_pools(&g, lists));
+	GG_TRY(fill_pools(&g, starts));
 	g.progress(1);
 	GG_TRY(descend(&g));
-	GG_TRY(write_lists(&g, params->graph_degree, graph));
+	GG_TRY(write_lists(&g, lists));
 	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
 	return gg_cuda_give_back(run.control, __func__, g.pools, g.places, g.offers, g.counts,
 							 g.starts);
@@ -511,8 +512,8 @@ struct drawn_pairs
 
 gg_status
 gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
-					 const gg_cuda_lists &lists, const uint32_t *order, const gg_cuda_run &run,
-					 uint32_t *graph)
+					 const gg_cuda_lists &starts, const uint32_t *order, const gg_cuda_run &run,
+					 uint32_t *lists)
 {
-	return gg_cuda_grnnd_by(grnnd_round<drawn_pairs>, data, params, lists, order, run, graph);
+	return gg_cuda_grnnd_by(grnnd_round<drawn_pairs>, data, params, starts, order, run, lists);
 }

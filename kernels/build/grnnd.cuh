@@ -172,7 +172,7 @@ typedef gg_status (*grnnd_rounds) (const grnnd_args &args, const gg_cuda_run &ru
 
 /* gg_cuda_grnnd_device() by such rounds. */
 extern gg_status gg_cuda_grnnd_by(grnnd_rounds round, const gg_cuda_data *data,
-								  const gg_build_params *params, const gg_cuda_lists &lists,
-								  const uint32_t *order, const gg_cuda_run &run, uint32_t *graph);
+								  const gg_build_params *params, const gg_cuda_lists &starts,
+								  const uint32_t *order, const gg_cuda_run &run, uint32_t *lists);
 
 #endif							/* GG_CUDA_GRNND_CUH */

@@ -3,8 +3,8 @@
  *		The whole chain: k-NN lists, edges by the algorithm, pivots and reachability.
  *
  * Memory: the k-NN lists live from the first stage to the last, since repair uses them.  Each stage
- * frees its own memory before the next one starts.  GRNND has no k-NN lists, so repair uses a copy
- * of its edges.  Lists that memory does not hold are made by groups (groups.c), in scratch memory.
+ * frees its own memory before the next one starts.  GRNND's pools are lists like these.  Lists that
+ * memory does not hold are made by groups (groups.c), in scratch memory.
  */
 #include "../rules/algorithms.h"
 #include "groups.h"
@@ -57,20 +57,19 @@ gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params, const 
 {
 	int			threads = control && control->threads > 1 ? control->threads : 1;
 	uint64_t	n = data->n;
-	uint64_t	graph = n * params->graph_degree * sizeof(uint32_t);
 	uint64_t	edges;
 	gg_status	status = gg_build_check(data, params, "gg_cpu_build_bytes");
 
 	if (status.code != GG_OK)
 		return status;
 	bytes->device = 0;
+	edges = edges_bytes(data, params, threads);
 	if (params->algorithm == GG_ALGORITHM_GRNND)
 	{
-		bytes->host = graph + max_u64(gg_cpu_grnnd_bytes(data, params, threads),
-									  graph + gg_cpu_connect_bytes(data, threads));
+		bytes->host = n * gg_grnnd_params(params).capacity * sizeof(uint32_t) +
+			max_u64(gg_cpu_grnnd_bytes(data, params, threads), edges);
 		return status;
 	}
-	edges = edges_bytes(data, params, threads);
 	if (by_groups(data, params, control, edges))
 		bytes->host = max_u64(gg_cpu_groups_bytes(data, params, control->memory, threads), edges);
 	else
@@ -102,7 +101,7 @@ typedef struct build_state
 	gg_build_stats *stats;
 } build_state;
 
-/* k-NN lists in memory or, by groups, in scratch memory. */
+/* k-NN lists, or pools, in memory or, by groups, in scratch memory. */
 static gg_status
 make_lists(build_state *build, uint32_t **order)
 {
@@ -124,6 +123,8 @@ make_lists(build_state *build, uint32_t **order)
 	if (!build->near || (build->scratch && !distances))
 		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of %s for the k-NN lists of %u rows",
 					   build->scratch ? "scratch memory" : "memory", data->n);
+	if (build->params->algorithm == GG_ALGORITHM_GRNND)
+		return gg_cpu_grnnd_run(build->pool, data, build->params, build->near, build->stats);
 	if (build->input && gg_cpu_extends(data, build->input, build->params,
 									   gg_pool_threads(build->pool)))
 		return gg_cpu_extend_lists_run(build->pool, data, build->input, build->params, build->near,
@@ -138,13 +139,14 @@ make_lists(build_state *build, uint32_t **order)
 								build->stats);
 }
 
-/* Edges from k-NN lists. */
+/* Edges from k-NN lists or pools. */
 static gg_status
 choose_edges(build_state *build)
 {
 	const gg_dataset *data = build->data;
 	const gg_build_params *params = build->params;
-	uint32_t	k = params->intermediate_graph_degree;
+	uint32_t	k = params->algorithm == GG_ALGORITHM_GRNND ? gg_grnnd_params(params).capacity :
+		params->intermediate_graph_degree;
 	gg_graph   *graph = build->graph;
 	gg_pool    *pool = build->pool;
 	uint32_t   *order = NULL;
@@ -166,28 +168,6 @@ choose_edges(build_state *build)
 	return status;
 }
 
-/* Edges without k-NN lists; near is a copy of them, before any is replaced. */
-static gg_status
-build_edges(build_state *build)
-{
-	gg_graph   *graph = build->graph;
-	size_t		bytes = sizeof(uint32_t) * graph->n * (size_t) graph->degree;
-	gg_status	status = take_lists(graph);
-
-	if (status.code == GG_OK)
-		status = gg_cpu_grnnd_run(build->pool, build->data, build->params, graph->adjacency,
-								  build->stats);
-	if (status.code != GG_OK)
-		return status;
-	build->near = malloc(bytes + 1);
-	build->length = graph->degree;
-	if (!build->near)
-		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the lists of %u nodes",
-					   graph->n);
-	memcpy(build->near, graph->adjacency, bytes);
-	return status;
-}
-
 /* Make the graph of a build whose other fields are set and checked. */
 static gg_status
 make_graph(build_state *build, gg_graph *graph, gg_build_stats *stats)
@@ -203,8 +183,7 @@ make_graph(build_state *build, gg_graph *graph, gg_build_stats *stats)
 	memset(build->stats, 0, sizeof(*build->stats));
 	graph->n = build->data->n;
 	graph->degree = build->params->graph_degree;
-	status = build->params->algorithm == GG_ALGORITHM_GRNND ?
-		build_edges(build) : choose_edges(build);
+	status = choose_edges(build);
 
 	start = gg_now();
 	if (status.code == GG_OK)

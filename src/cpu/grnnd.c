@@ -18,35 +18,33 @@
  *		pool is offered what is left.
  *	(c) After each T2 rounds but the last, every node among the first ceil(rho x length) of V's
  *		pool, by (d, id), is offered V.
- *	(d) The list of V is the first `degree` of its pool by (d, id); GG_NO_NODE fills the rest.
+ *	(d) The pools are k-NN lists to rank-based reordering (optimize.c), which chooses the edges.
  *
  * With random pools, or with one thread, the result is a function of rows and parameters.  k-NN
  * lists from several threads differ in which of two equally distant rows they keep.
  *
- * Measured on 2 CPU cores, 40,000 x 128 in 100 clusters (LID 10.5), degree 32, three seeds of
- * 3,000 queries: recall@10 less that of CAGRA's graph after as many distances as that takes at
- * itopk 16, 24, 32, 48 and 64, and the mean degree, from cells, 2 x 1:
+ * Measured on 2 CPU cores, 100,000 x 128 in 200 clusters (LID 15.2), degree 32, 1,000 queries:
+ * recall@10 less that of CAGRA's graph after as many distances as that takes at itopk 24, 32, 48
+ * and 64, mean degree, and seconds of one processor (CAGRA 4.7):
  *
- *	all pairs, rho 0.6		-0.0068 -0.0041 -0.0028 -0.0016 -0.0014		12.6
- *	a pair a node, rho 1	-0.0038 -0.0027 -0.0017 -0.0010 -0.0010		25.2
- *	half a pair a node		-0.0042 -0.0029 -0.0018 -0.0011 -0.0009		28.3
- *	a twentieth of all		-0.0036 -0.0025 -0.0017 -0.0010 -0.0008		27.1
+ *	the nearest of a pool, 2 x 1			-0.0032 -0.0022 -0.0009 -0.0005	24.9	5.3
+ *	by (occlusions in the pool, d), 2 x 1	-0.0018 -0.0026 -0.0019 -0.0009	24.9	7.2
+ *	the same, two pairs a node				-0.0002 -0.0007 +0.0002 +0.0001	21.1	7.4
+ *	(d), 2 x 1								+0.0006 -0.0002 +0.0002 +0.0001	26.8	5.8
+ *	(d), 1 x 1 (default)					+0.0002 -0.0003 -0.0001 +0.0000	28.4	4.2
+ *	(d), 1 x 1, S = 48						+0.0001 -0.0002 +0.0000 +0.0001	31.5	5.4
+ *	(d), 1 x 1, half a pair a node			+0.0007 -0.0000 +0.0001 +0.0000	30.1	3.9
+ *	CAGRA from lists of 32					-0.0002 -0.0006 -0.0001 +0.0000	32.0	3.6
  *
- * At 1M x 128 (LID 16, five sets, RESULTS.md) a pair a node, rho 1, is -0.0101 -0.0093 -0.0052
- * -0.0037 at itopk 24 to 64; two pairs, 3 x 1 rounds and S = 64 are no better.
+ * So what a graph of the pools lacked was the choice of its edges; what the rounds add to (d) is
+ * little.  Tried for the pools alone: as many pairs for each farther node, whatever its place,
+ * prunes near edges, too; reverse edges after the last round, S of 48 and 64, R = 96, three rounds:
+ * no gain (RESULTS.md).
  *
- * Two pairs a node (one seed of 1,000 queries): 21.4 edges, recall as with one within the noise; so
- * is that of 3 x 1.  Without clusters a graph by this rule stays behind: 0.936 after 816 distances,
- * where CAGRA's finds 0.961.
- *
- * Tried: as many pairs for each farther node, whatever its place, prunes near edges, too: 0.9839 at
- * 437 distances instead of 0.9879 at 440 (one seed).  Reverse edges after the last round: no gain.
- * S = 48 and R = 96: no gain.
- *
- * Departures from the paper.  A pair leaves one node and not both at a time, as in its algorithm 4.
- * It draws pairs, and does not say how many; nor does it say whether who has left still takes
- * others.  Here it does, for then pairs can be judged side by side.  Pools keep the nearest of all
- * offers; there a race decides.
+ * Departures from the paper.  Its graph is the pools.  A pair leaves one node and not both at a
+ * time, as in its algorithm 4.  It draws pairs, and does not say how many; nor does it say whether
+ * who has left still takes others.  Here it does, for then pairs can be judged side by side.  Pools
+ * keep the nearest of all offers; there a race decides.
  */
 #include "../rules/algorithms.h"
 #include "../rules/random.h"
@@ -67,7 +65,6 @@ typedef struct grnnd_state
 {
 	gg_row_view view;
 	uint32_t	n;
-	uint32_t	degree;
 	uint64_t	seed;
 	gg_grnnd	params;
 	uint32_t	round;
@@ -75,7 +72,7 @@ typedef struct grnnd_state
 	entry	   *pools[2];		/* n x R: read, written; the first counts[] of each, by (d, id) */
 	uint16_t   *counts[2];		/* n */
 	unsigned char *locks;		/* n: of the pools that are written */
-	uint32_t   *graph;			/* n x degree */
+	uint32_t   *lists;			/* n x R */
 } grnnd_state;
 
 static inline bool
@@ -250,7 +247,7 @@ copy_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	memcpy(state->counts[1] + begin, state->counts[0] + begin, sizeof(uint16_t) * (end - begin));
 }
 
-/* (d) */
+/* What (d) chooses from. */
 static void
 list_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
@@ -260,9 +257,9 @@ list_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t node = begin; node < end; node++)
 	{
 		const entry *pool = state->pools[0] + node * state->params.capacity;
-		uint32_t   *list = state->graph + node * state->degree;
+		uint32_t   *list = state->lists + node * state->params.capacity;
 
-		for (uint32_t i = 0; i < state->degree; i++)
+		for (uint32_t i = 0; i < state->params.capacity; i++)
 			list[i] = i < state->counts[0][node] ? pool[i].id : GG_NO_NODE;
 	}
 }
@@ -355,11 +352,11 @@ make_pools(grnnd_state *state)
 
 gg_status
 gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
-				 uint32_t *graph, gg_build_stats *stats)
+				 uint32_t *lists, gg_build_stats *stats)
 {
-	grnnd_state state = {.n = data->n, .degree = params->graph_degree, .seed = params->seed,
-		.params = gg_grnnd_params(params), .graph = graph};
-	uint32_t   *lists = NULL;
+	grnnd_state state = {.n = data->n, .seed = params->seed, .params = gg_grnnd_params(params),
+		.lists = lists};
+	uint32_t   *starts = NULL;
 	double		start;
 	gg_status	status = gg_ok();
 
@@ -367,18 +364,18 @@ gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *p
 		return status;
 	if (params->init != GG_INIT_RANDOM)
 	{
-		lists = malloc(sizeof(uint32_t) * data->n * state.params.start);
-		status = lists ? cells_start(pool, data, params, state.params.start, lists, stats) :
+		starts = malloc(sizeof(uint32_t) * data->n * state.params.start);
+		status = starts ? cells_start(pool, data, params, state.params.start, starts, stats) :
 			gg_fail(GG_ENOMEM, "gg_cpu_grnnd", "out of memory for the lists of %u nodes", data->n);
 	}
 	start = gg_now();
-	gg_pool_phase(pool, GG_PHASE_OPTIMIZE,
+	gg_pool_phase(pool, GG_PHASE_KNN_DESCENT,
 				  (uint64_t) data->n * (1 + state.params.outer * state.params.inner));
 	if (status.code == GG_OK)
 		status = gg_row_view_create(&state.view, data, 2, pool);
 	if (status.code == GG_OK)
 		status = make_pools(&state);
-	state.start = lists;
+	state.start = starts;
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, start_run, &state, state.n, chunk_nodes(&state));
 	if (status.code == GG_OK)
@@ -388,7 +385,7 @@ gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *p
 	}
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, list_run, &state, state.n, 4096);
-	stats->optimize_s += gg_now() - start;
+	stats->descent_s += gg_now() - start;
 
 	for (int i = 0; i < 2; i++)
 	{
@@ -396,7 +393,7 @@ gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *p
 		free(state.counts[i]);
 	}
 	free(state.locks);
-	free(lists);
+	free(starts);
 	gg_row_view_free(&state.view);
 	return status;
 }

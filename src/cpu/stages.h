@@ -69,11 +69,11 @@ extern gg_status gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data,
 extern uint64_t gg_cpu_diversify_bytes(const gg_dataset *data, const gg_build_params *params,
 									   int threads);
 
-/* Pools from rows to edges (n x graph_degree), without k-NN lists; params were checked. */
+/* GRNND's pools as lists (n x R, GG_NO_NODE behind the last); params were checked. */
 extern gg_status gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data,
-								  const gg_build_params *params, uint32_t *graph,
+								  const gg_build_params *params, uint32_t *lists,
 								  gg_build_stats *stats);
-/* Its peak memory beyond graph. */
+/* Its peak memory beyond lists. */
 extern uint64_t gg_cpu_grnnd_bytes(const gg_dataset *data, const gg_build_params *params,
 								   int threads);
 

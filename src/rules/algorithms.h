@@ -26,7 +26,7 @@ typedef struct gg_grnnd
 
 /* Measured in grnnd.c. */
 #define GG_GRNND_START			32u
-#define GG_GRNND_OUTER			2u	/* from pivot cells */
+#define GG_GRNND_OUTER			1u	/* from pivot cells */
 #define GG_GRNND_INNER			1u
 #define GG_GRNND_RANDOM_OUTER	4u
 #define GG_GRNND_RANDOM_INNER	8u

@@ -690,8 +690,8 @@ lists_search(const gg_index *index, const papers_set *set, const gg_graph *graph
 	if (random)
 		make_random_entries(graph, count, ctas * ENTRY_NODES, &memory.random);
 	launch.nq = batch;
-	launch.k = k;
-	launch.itopk = 32;
+	launch.params.k = k;
+	launch.params.itopk_size = 32;
 	launch.nentries = random ? ctas * ENTRY_NODES : memory.common.slices * ENTRY_NODES;
 	must(memory.work.allocate(papers_lists_bytes(&index->view, &launch, ctas)));
 	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)

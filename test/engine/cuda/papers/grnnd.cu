@@ -26,7 +26,7 @@ typedef struct built
 	double		qps;
 } built;
 
-/* As grow_edges() of build.cu, by one of the orders; seconds until the graph is connected. */
+/* As choose_edges() of build.cu, by one of the orders; seconds until the graph is connected. */
 static double
 grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, gg_graph *graph)
 {
@@ -44,6 +44,7 @@ grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, g
 		gg_build_params first = *params;
 		gg_cuda_buffer<uint64_t> starts;
 		gg_cuda_buffer<uint32_t> order;
+		gg_cuda_buffer<uint32_t> edges;
 		uint32_t	repaired;
 		const uint32_t start = gg_grnnd_params(params).start;
 		const double begin = papers_now();
@@ -55,14 +56,17 @@ grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, g
 		else
 			must(gg_cuda_near_lists(&data, &first, {stream.get(), NULL, NULL}, &lists.copy,
 									&starts, &order, &stats));
-		must(lists.ids.allocate((uint64_t) set->n * DEGREE));
-		lists.k = DEGREE;
+		lists.k = gg_grnnd_params(params).capacity;
+		must(lists.ids.allocate((uint64_t) set->n * lists.k));
+		must(edges.allocate((uint64_t) set->n * DEGREE));
 		must(grnnd(&data, params, {starts.get(), gg_cuda_list_length(start), start}, order.get(),
 				   {stream.get(), NULL, NULL}, lists.ids.get()));
+		must(gg_cuda_optimize_device(lists.ids.get(), set->n, lists.k, DEGREE,
+									 {stream.get(), NULL, NULL}, edges.get()));
 		MUST(cudaStreamSynchronize(stream.get()));
 		best = std::min(best, papers_now() - begin);
 		gg_graph_free(graph);
-		papers_graph_make(&lists, lists.ids.get(), DEGREE, stream.get(), graph, &repaired);
+		papers_graph_make(&lists, edges.get(), DEGREE, stream.get(), graph, &repaired);
 	}
 	warm = true;
 	return best;

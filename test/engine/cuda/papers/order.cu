@@ -46,10 +46,10 @@ struct all_pairs
 
 template <order ORDER>
 static gg_status
-grow(const gg_cuda_data *data, const gg_build_params *params, const gg_cuda_lists &lists,
-	 const uint32_t *order, const gg_cuda_run &run, uint32_t *graph)
+grow(const gg_cuda_data *data, const gg_build_params *params, const gg_cuda_lists &starts,
+	 const uint32_t *order, const gg_cuda_run &run, uint32_t *lists)
 {
-	return gg_cuda_grnnd_by(grnnd_round<all_pairs<ORDER>>, data, params, lists, order, run, graph);
+	return gg_cuda_grnnd_by(grnnd_round<all_pairs<ORDER>>, data, params, starts, order, run, lists);
 }
 
 const papers_grnnd papers_grnnd_ascending = grow<ASCENDING>;

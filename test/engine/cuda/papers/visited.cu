@@ -26,9 +26,9 @@ visited_bits(uint32_t itopk)
 static __device__ __forceinline__ warp_list
 visited_list(char *shared, const warp_layout &layout, const search_launch &launch)
 {
-	warp_list	list = warp_list_in(shared, layout, launch.itopk);
+	warp_list	list = warp_list_in(shared, layout, launch.params.itopk_size);
 
-	list.hash_bits = visited_bits(launch.itopk);
+	list.hash_bits = visited_bits(launch.params.itopk_size);
 	list.hash = (uint32_t *) launch.mail + ((size_t) blockIdx.x << list.hash_bits);
 	return list;
 }
@@ -49,7 +49,7 @@ cudaError_t
 papers_visited_launch(const search_view *view, const search_launch *launch,
 					  const search_device *device, cudaStream_t stream)
 {
-	warp_layout layout = warp_layout_for(view, launch, launch->width * view->degree);
+	warp_layout layout = warp_layout_for(view, launch, launch->params.search_width * view->degree);
 	cudaError_t error = ready_warps<WALK_HALF_DOT>(device);
 
 	if (view->path != WALK_HALF_DOT)
@@ -98,7 +98,7 @@ lists_kernel(const __grid_constant__ search_view view, const __grid_constant__ s
 	walk.clear_kept();
 	for (uint32_t i = walk.tid; i < COUNT_STEP; i += WARPS * 32)
 		((uint64_t *) (shared + layout.exact))
-			[launch.rerank / COUNT_STEP * COUNT_STEP + i] = GG_KEY_NONE;
+			[launch.params.rerank / COUNT_STEP * COUNT_STEP + i] = GG_KEY_NONE;
 	if (walk.tid == 0)
 		counters.fresh = counters.kept = 0;
 	(void) walk.take_query(raw);
@@ -144,7 +144,7 @@ size_t
 papers_lists_bytes(const search_view *view, const search_launch *launch, uint32_t ctas)
 {
 	return launch->nq * ((size_t) 4 << lists_bits(ctas)) +
-		(size_t) launch->nq * ctas * (view->dim * 4 + 16 + (ENTRY_NODES + launch->k) * 8);
+		(size_t) launch->nq * ctas * (view->dim * 4 + 16 + (ENTRY_NODES + launch->params.k) * 8);
 }
 
 /* launch: itopk of each CTA's list, entries of each query; work: papers_lists_bytes(). */
@@ -157,7 +157,7 @@ papers_lists_launch(const search_view *view, const search_launch *launch,
 	const size_t set_bytes = launch->nq * ((size_t) 4 << bits);
 	uint64_t   *dealt = (uint64_t *) (work + set_bytes);
 	uint64_t   *answers = dealt + (size_t) walks * ENTRY_NODES;
-	float	   *copies = (float *) (answers + (size_t) walks * launch->k);
+	float	   *copies = (float *) (answers + (size_t) walks * launch->params.k);
 	search_launch each = *launch;
 	block_layout layout;
 	static kernel_state state;
@@ -184,6 +184,6 @@ papers_lists_launch(const search_view *view, const search_launch *launch,
 										   launch->nentries, copies, dealt, ENTRY_NODES);
 	lists_kernel<WALK_HALF_DOT, WIDE_WARPS><<<walks, WIDE_WARPS * 32, layout.hash, stream>>>
 		(*view, each, slots_or_none(NULL), layout, ctas, (uint32_t *) work);
-	gather_kernel<<<launch->nq, 128, 0, stream>>>(answers, ctas, launch->k, launch->keys);
+	gather_kernel<<<launch->nq, 128, 0, stream>>>(answers, ctas, launch->params.k, launch->keys);
 	return cudaGetLastError();
 }
