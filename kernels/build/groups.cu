@@ -3,8 +3,8 @@
  *		A graph of more rows than device memory holds the build of: group by group.
  *
  * Some random rows, the pivots, are cut into groups of pivots near each other (group_pivots.h).  A
- * row belongs to the two groups that most of the pivots around it are of.  One group at a time is
- * on the device, and its rows get a graph among themselves as any rows do.  Then each row has two
+ * row belongs to the two groups whose nearest pivots are nearest to it.  One group at a time is on
+ * the device, and its rows get a graph among themselves as any rows do.  Then each row has two
  * lists of edges, each the most important first, and its list of the graph is one of the nearer
  * group and one of the other in turns, each edge once.  Rows near a border meet on both sides, so
  * that one graph of all rows comes out.
@@ -25,15 +25,6 @@
  *			and the edges of the group before, until they are in the caller's lists
  *	connect	the graph of all rows, and the rows of its pivots
  * Threads of the host copy rows and edges to where they are needed, through pinned memory.
- *
- * Which groups.  Rows that are both near a query are linked if they share a group.  Of the pairs
- * among a query's 10 nearest so many do not, 300,000 x 96, LID 9.3, 17 groups:
- *
- *	544 pivots, groups of the nearest ones				0.077
- *	1,024											0.066
- *	1,024, each of the nearest 64 weighs 1 / its rank		0.054 (of the nearest 32: 0.051)
- *	1,024, by their distances							0.046
- *	2,048											0.043
  *
  * No group is larger than memory allows.  A row whose groups are full belongs to the next one that
  * has room.  Rows take their places in their order, so builds are deterministic.
@@ -62,7 +53,6 @@
 
 /* Nearest pivots of a row, and groups that are found among them. */
 #define NEAR_PIVOTS 64u
-#define NEAR_GROUPS 16u			/* others are too far */
 #define CHOICES 4
 #define NO_GROUP 0xFFu
 
@@ -412,59 +402,32 @@ cut_pivots(group_build *build, const std::vector<uint32_t> &weights)
 
 /* ---- rows to groups ---------------------------------------------------------------- */
 
-/*
- * choices: the groups that a row's nearest pivots are of, NO_GROUP behind the last.  A pivot counts
- * for its group the more the nearer it is, between the first of the list and the last; the group
- * that has most is first.
- */
+/* choices: the groups of a row's nearest pivots, the nearest first; NO_GROUP behind the last. */
 static __global__ void
 choose_kernel(const uint64_t *lists, uint32_t n, const uint32_t *group_of,
 			  const uint32_t *second_of, uint8_t *choices)
 {
 	const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint64_t *list = lists + (uint64_t) row * NEAR_PIVOTS;
-	uint8_t		groups[NEAR_GROUPS];
-	float		weights[NEAR_GROUPS];
-	uint32_t	found = 0;
-	uint32_t	length = 0;
+	uint8_t		chosen[CHOICES];
+	uint32_t	count = 0;
 
 	if (row >= n)
 		return;
-	while (length < NEAR_PIVOTS && list[length] != GG_KEY_NONE)
-		length++;
-
-	const float near = length > 0 ? gg_key_distance(list[0]) : 0.0f;
-	const float range = length > 0 ? gg_key_distance(list[length - 1]) - near : 0.0f;
-
-	for (uint32_t i = 0; i < length; i++)
+	for (uint32_t i = 0; i < NEAR_PIVOTS && count < CHOICES && list[i] != GG_KEY_NONE; i++)
 	{
 		const uint8_t group = (uint8_t) group_of[gg_key_id(list[i])];
-		const float part = range > 0.0f ? (gg_key_distance(list[i]) - near) / range : 0.0f;
-		uint32_t	at = 0;
+		bool		fresh = true;
 
-		while (at < found && groups[at] != group)
-			at++;
-		if (at == NEAR_GROUPS)
-			continue;
-		if (at == found)
-		{
-			groups[found] = group;
-			weights[found++] = 0.0f;
-		}
-		weights[at] += expf(-4.0f * part);
+		for (uint32_t j = 0; j < count; j++)
+			fresh &= chosen[j] != group;
+		if (fresh)
+			chosen[count++] = group;
 	}
+	if (count == 1)
+		chosen[count++] = (uint8_t) second_of[gg_key_id(list[0])];
 	for (uint32_t i = 0; i < CHOICES; i++)
-	{
-		uint32_t	best = 0;
-
-		for (uint32_t at = 1; at < found; at++)
-			if (weights[at] > weights[best])
-				best = at;
-		choices[(uint64_t) row * CHOICES + i] = i < found ? groups[best] :
-			i == 1 && found == 1 ? (uint8_t) second_of[gg_key_id(list[0])] : NO_GROUP;
-		if (i < found)
-			weights[best] = -1.0f;
-	}
+		choices[(uint64_t) row * CHOICES + i] = i < count ? chosen[i] : NO_GROUP;
 }
 
 /* Nearest pivots of rows in device memory, behind the pivots, which are the first rows there. */
@@ -634,9 +597,7 @@ static gg_status
 find_groups(group_build *build)
 {
 	const uint32_t n = build->data->n;
-	/* the device compares rows with more pivots in next to no time */
-	const uint32_t npivots = std::max(gg_count_group_pivots(build->ngroups),
-									  std::min(GG_MOST_GROUP_PIVOTS, n / 64));
+	const uint32_t npivots = gg_count_group_pivots(build->ngroups);
 	const uint32_t chunk = std::min(CHUNK_ROWS, build->room / 2);
 	const double begin = gg_cuda_now_s();
 	std::vector<uint32_t> sizes(build->ngroups, 0);

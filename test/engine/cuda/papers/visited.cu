@@ -167,8 +167,8 @@ papers_lists_launch(const search_view *view, const search_launch *launch,
 		return cudaErrorInvalidValue;
 	each.queries = copies;
 	each.nq = walks;
-	each.width = 1;
-	each.rerank = search_rerank_size(each.itopk, each.k);
+	each.params.search_width = 1;
+	each.params.rerank = search_rerank_size(each.params.itopk_size, each.params.k);
 	each.keys = answers;
 	each.entries = dealt;
 	each.nentries = ENTRY_NODES;
