@@ -40,8 +40,9 @@ ok(defined wait_for(
 	}), 'it fails');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 finish_psql($locker);
-is(of_index($node, 'segments', 'slow_idx') - merge_info($node, 'segments', 'slow'), 1,
-	'the device has a segment that the index has not');
+# one, but none where the five seconds below have passed already
+cmp_ok(of_index($node, 'segments', 'slow_idx') - merge_info($node, 'segments', 'slow'), '<=', 1,
+	'the device has at most the segment that the index has not');
 
 # for so long the flip might still come
 usleep(5_500_000);

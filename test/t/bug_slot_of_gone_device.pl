@@ -26,14 +26,15 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(of_one(0, 'resident_indexes'), 1, 'the first has the index');
 
 # a query that found the device up rests before it posts; meanwhile the device goes for good
+$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_device');
+$node->reload;
+usleep(200_000);
+my $device = of_one(0, 'pid');
 my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = post_stall',
 	$nearest, 'SET gpugraph.fault = none',
 	"SELECT gpugraph_prewarm('items_idx') > 0", $nearest, $nearest);
 backend_pid($node, 'LIMIT 10', "wait_event IS NULL");
-$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_device');
-$node->reload;
-usleep(200_000);
-kill 'TERM', of_one(0, 'pid');
+kill 'TERM', $device;
 ok(defined wait_for(sub { return log_lines($node, qr/cannot be used: device 0 is not there/); }),
 	'the first device is gone');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');

@@ -80,7 +80,7 @@ $node->start;
 index_is_complete($node, 'stopped after blocks were used again');
 
 # CREATE INDEX
-$node->safe_psql('postgres', "SELECT make_data('more', 8000, 32, 40)");
+$node->safe_psql('postgres', "SELECT make_data('more', 24000, 32, 40)");
 $session = start_psql($node, 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
 ok(defined wait_for_progress($node, 'building index', $session), 'the build had begun');
 $node->stop('immediate');
