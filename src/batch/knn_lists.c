@@ -27,7 +27,7 @@
 
 /*
  * At least two iterations from pivot cells, where a build is content with one (RESULTS.md, "What
- * GNND finds").
+ * iterations and p find").
  */
 #define TERMINATION			0.03f
 
