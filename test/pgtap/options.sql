@@ -26,6 +26,9 @@ SELECT lives_ok('TRUNCATE items; REINDEX TABLE items', 'all can be built');
 
 -- an index that an older library let have such options can be altered all the same
 UPDATE pg_class SET reloptions = '{codes=int2}' WHERE relname = 'l1_idx';
+INSERT INTO items SELECT ARRAY[i, i % 7, 1]::vector, NULL FROM generate_series(1, 100) i;
+SELECT ok(gpugraph_merge('l1_idx'), 'it is merged');
+SELECT is((SELECT codes FROM gpugraph_index_info('l1_idx')), 'none', 'a merge makes no codes then');
 SELECT lives_ok('ALTER INDEX l1_idx RENAME TO other_idx', 'its name');
 SELECT throws_ok('REINDEX INDEX other_idx', '22023');
 SELECT lives_ok('ALTER INDEX other_idx RESET (codes)', 'its options');
