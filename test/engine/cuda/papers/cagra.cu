@@ -621,19 +621,12 @@ cagra_9(void)
 		{"never emptied, in device memory", DEVICE_SET},
 	};
 	papers_set	set;
-	gg_build_params params = {};
-	gg_build_stats stats = {};
 	gg_graph	graph;
 	gg_index   *index;
 	papers_curve curves[2];
 
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("CAGRA figure 9: the visited set of single-CTA search", &set);
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 2 * DEGREE;
-	params.seed = 1;
-	(void) papers_build(&set, &params, 1, &graph, &stats);
-	index = papers_index(&set, &graph);
+	index = papers_default_index("CAGRA figure 9: the visited set of single-CTA search", DEGREE,
+								 &set, &graph);
 	papers_curve_head();
 	for (int i = 0; i < 2; i++)
 	{
@@ -731,18 +724,11 @@ void
 cagra_lists(void)
 {
 	papers_set	set;
-	gg_build_params params = {};
-	gg_build_stats stats = {};
 	gg_graph	graph;
 	gg_index   *index;
 
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("CAGRA section IV-C2: multi-CTA search with a list per CTA", &set);
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 2 * DEGREE;
-	params.seed = 1;
-	(void) papers_build(&set, &params, 1, &graph, &stats);
-	index = papers_index(&set, &graph);
+	index = papers_default_index("CAGRA section IV-C2: multi-CTA search with a list per CTA",
+								 DEGREE, &set, &graph);
 	for (uint32_t batch : {1u, 10u, 100u})
 	{
 		const std::string name = "batch " + std::to_string(batch);
@@ -778,18 +764,11 @@ void
 cagra_10(void)
 {
 	papers_set	set;
-	gg_build_params params = {};
-	gg_build_stats stats = {};
 	gg_graph	graph;
 	gg_index   *index;
 
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("CAGRA figure 10: single-CTA and multi-CTA search", &set);
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 2 * DEGREE;
-	params.seed = 1;
-	(void) papers_build(&set, &params, 1, &graph, &stats);
-	index = papers_index(&set, &graph);
+	index = papers_default_index("CAGRA figure 10: single-CTA and multi-CTA search", DEGREE, &set,
+								 &graph);
 	for (uint32_t batch : {1u, 10u, 100u, 1000u, 10000u})
 	{
 		papers_curve single;

@@ -316,6 +316,21 @@ papers_index(const papers_set *set, const gg_graph *graph)
 	return index;
 }
 
+gg_index *
+papers_default_index(const char *title, uint32_t degree, papers_set *set, gg_graph *graph)
+{
+	gg_build_params params = {};
+	gg_build_stats stats = {};
+
+	papers_set_make(papers.set, 1000000, true, set);
+	papers_begin(title, set);
+	params.graph_degree = degree;
+	params.intermediate_graph_degree = 2 * degree;
+	params.seed = 1;
+	(void) papers_build(set, &params, 1, graph, &stats);
+	return papers_index(set, graph);
+}
+
 /* ---- searches ---------------------------------------------------------------- */
 
 uint32_t

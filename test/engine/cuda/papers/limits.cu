@@ -486,8 +486,6 @@ void
 limits(void)
 {
 	papers_set	set;
-	gg_build_params params = {};
-	gg_build_stats stats = {};
 	gg_graph	graph;
 	gg_index   *index;
 	walk_log	log;
@@ -495,13 +493,8 @@ limits(void)
 	gg_cuda_buffer<uint32_t> memory[5];
 	uint32_t	cluster = MAX_CLUSTER;
 
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("Limits: single queries, and the memory that they read", &set);
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 2 * DEGREE;
-	params.seed = 1;
-	(void) papers_build(&set, &params, 1, &graph, &stats);
-	index = papers_index(&set, &graph);
+	index = papers_default_index("Limits: single queries, and the memory that they read", DEGREE,
+								 &set, &graph);
 	while (cluster > 1 && index->device.clusters[cluster] < 1)
 		cluster--;
 

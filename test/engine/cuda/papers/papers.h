@@ -150,6 +150,10 @@ extern double papers_build(const papers_set *set, const gg_build_params *params,
 /* graph: NULL for exact searches alone. */
 extern gg_index *papers_index(const papers_set *set, const gg_graph *graph);
 
+/* Begin a figure of 1M rows with queries: its title, and CAGRA's graph of the set, open. */
+extern gg_index *papers_default_index(const char *title, uint32_t degree, papers_set *set,
+									  gg_graph *graph);
+
 /* ---- searches ---------------------------------------------------------------- */
 
 /* TSDG's search for large batches, where the engine has it. */
