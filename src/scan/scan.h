@@ -393,7 +393,7 @@ GgMarkReturned(GgScanOpaque *so, GgStream *stream, uint32 node)
 	stream->returned[node / 8] |= 1 << (node % 8);
 }
 
-/* A row that is found after a farther one was returned is kept back, but in relaxed order. */
+/* A row that is found after a farther one was returned is kept back, except in relaxed order. */
 static inline bool
 GgComesLate(const GgScanOpaque *so, float distance)
 {
