@@ -256,9 +256,9 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 	}
 	if (first == n)
 	{
-		/* the smallest that has many dead rows */
+		/* the smallest segment that has many dead rows; the delta is too small to be sealed */
 		for (int i = n - 1; i >= 0 && !look->pinned; i--)
-			if (units[i].dead && units[i].nodes <= look->most)
+			if (units[i].dead && units[i].nodes <= look->most && units[i].id != GG_NO_SEGMENT)
 			{
 				choice->segments[choice->nsegments++] = units[i].id;
 				return true;

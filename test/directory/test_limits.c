@@ -3,7 +3,8 @@
  *		Blocks and rows near 2^32: what has no room is refused, and leaves the directory sound.
  *
  * The bugs: an insert took the last block that a relation may have, with which the directory
- * passed for a corrupt one.  And a merge was chosen of segments with more rows than it counts.
+ * passed for a corrupt one.  A merge was chosen of segments with more rows than it counts.  And
+ * one was chosen of the delta's dead rows as if they were a segment's, which crashed the server.
  */
 #include "server.h"
 #include "merge/merge.h"
@@ -171,12 +172,33 @@ TestRows(void)
 	Check(ChooseOf(3000000000, 3) == 0, "two segments alone have more");
 }
 
+/* A delta too small to be sealed when nobody inserts any more, of which a third is dead. */
+static void
+TestDeadDelta(void)
+{
+	GgMergeLook look = {.meta = meta, .seal_rows = 1000, .delta_rows = 900, .most = GG_MAX_NODES};
+	GgMergeChoice choice;
+
+	Fill(1000);
+	GgAddExtent(meta, 1000, 901, GG_NO_SEGMENT, GG_KIND_DELTA);
+	meta->delta_pages = 901;
+	meta->delta_dead = 300;
+	Check(!GgChooseMerge(&look, GG_MERGE_IDLE, &choice), "the delta is no segment with dead rows");
+	Check(!GgChooseMerge(&look, GG_MERGE_QUIET, &choice), "nor is it one later");
+
+	meta->segments[0] = (GgSegment) {.id = 1, .nodes = 200000, .rows = 200000, .dead = 90000};
+	meta->nsegments = 1;
+	Check(GgChooseMerge(&look, GG_MERGE_IDLE, &choice) && !choice.delta &&
+		  choice.nsegments == 1 && choice.segments[0] == 1, "a segment with dead rows is merged");
+}
+
 int
 main(void)
 {
 	TestInserts();
 	TestMerges();
 	TestRows();
+	TestDeadDelta();
 	printf("%d passed, 0 failed\n", passed);
 	return 0;
 }
