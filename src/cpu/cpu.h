@@ -39,6 +39,17 @@
 
 /* ---- distance.c -------------------------------------------------------- */
 
+/* The instruction set in use, of which gg_simd_name() tells the name. */
+typedef enum gg_simd
+{
+	GG_SIMD_PLAIN,
+	GG_SIMD_NEON,
+	GG_SIMD_AVX2,
+	GG_SIMD_AVX512
+} gg_simd;
+
+extern gg_simd gg_simd_in_use(void);
+
 /*
  * For tests: use the instruction set of that name from now on, or the CPU's best again when name
  * is NULL.  False, with nothing changed, when this CPU does not have it.
