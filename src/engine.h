@@ -766,7 +766,7 @@ typedef struct gg_engine
 	 */
 	void		(*release) (void);
 
-	/* ---- stages of a build; for tests and benches alone, but for knn_graph() ---- */
+	/* ---- k-NN lists ---- */
 
 	/*
 	 * Approximate k-NN lists by GNND [GNND, sections 3 and 4], k = intermediate_graph_degree.  ids:
@@ -779,25 +779,7 @@ typedef struct gg_engine
 							  const gg_control *control, uint32_t *ids, float *distances,
 							  gg_build_stats *stats);
 
-	/*
-	 * Rank-based reordering with reverse edges [CAGRA, section III.B].  knn: n x k ids, nearest
-	 * first; graph: n x degree.  The result is a function of knn alone: every engine returns the
-	 * same bytes for it.  The contract is in src/cpu/optimize.c.  GG_EINVAL: k or degree out of
-	 * range.
-	 */
-	gg_status	(*optimize) (const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-							 const gg_control *control, uint32_t *graph);
-
-	/*
-	 * Two-stage diversification with reverse edges [TSDG, section 3].  knn: n x
-	 * intermediate_graph_degree ids, nearest first; graph: n x graph_degree.  The result is a
-	 * function of rows, knn and params: engines differ only where the rounding of distances
-	 * decides.  The contract is in src/cpu/tsdg.c.  GG_EINVAL: as build().
-	 */
-	gg_status	(*diversify) (const gg_dataset *data, const gg_build_params *params,
-							  const uint32_t *knn, const gg_control *control, uint32_t *graph);
-
-	/* ---- searches whose caller waits; of the CUDA engine in tests and benches alone ---- */
+	/* ---- searches whose caller waits: of gpugraph_learn(), and of what no device has ---- */
 
 	/*
 	 * An index over rows and graph in host memory, finished at once.  The CPU engine keeps the

@@ -330,34 +330,6 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	return gg_ok();
 }
 
-/* gg_engine.diversify */
-gg_status
-gg_cuda_diversify(const gg_dataset *data, const gg_build_params *params, const uint32_t *knn,
-				  const gg_control *control, uint32_t *graph)
-{
-	gg_build_stats unwanted = {};
-	gg_cuda_stream stream;
-	gg_cuda_buffer<char> rows;
-	gg_cuda_working_copy copy;
-	gg_cuda_buffer<uint32_t> device_knn;
-	gg_cuda_buffer<uint32_t> device_graph;
-	gg_cuda_data device = {};
-
-	GG_TRY(gg_build_check(data, params, __func__));
-	if (data->n == 0)
-		return gg_ok();
-	GG_TRY(stream.create());
-	GG_TRY(load_rows(data, {stream.get(), control, NULL}, &rows, &device, &unwanted));
-	/* for device.side alone */
-	GG_TRY(gg_cuda_working_copy_make(&device, {stream.get(), control, NULL}, &copy));
-	GG_TRY(device_knn.allocate((uint64_t) data->n * params->intermediate_graph_degree));
-	GG_TRY(device_graph.allocate((uint64_t) data->n * params->graph_degree));
-	GG_TRY(gg_cuda_copy_in(device_knn.get(), knn, device_knn.bytes(), stream.get(), control));
-	GG_TRY(gg_cuda_diversify_device(&device, params, device_knn.get(),
-									{stream.get(), control, NULL}, device_graph.get()));
-	return gg_cuda_copy_out(graph, device_graph.get(), device_graph.bytes(), stream.get(), control);
-}
-
 /* An exception of the host's containers must not cross into C; a graph that was begun is freed. */
 template <typename RUN>
 static gg_status

@@ -260,7 +260,7 @@ extern gg_status gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint3
 extern gg_status gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream,
 								uint64_t *starts);
 
-/* gg_engine.diversify on device memory; data->side is set where the metric wants it. */
+/* TSDG's diversification on device memory; data->side is set where the metric wants it. */
 extern gg_status gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params,
 										  const uint32_t *knn, const gg_cuda_run &run,
 										  uint32_t *graph);

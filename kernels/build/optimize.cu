@@ -22,9 +22,9 @@
  * Where only some nodes are to be reordered (extend.cu), the others are in no step: they are no A
  * whose edges are turned round, and their lists in graph stay.
  *
- * Oracle: the CPU engine's optimize(), the same bytes (test_cuda_build.c).
+ * Oracle: gg_cpu_optimize_run(), the same bytes (test_cuda_build.c).
  *
- * Ids out of range are not followed and not written: knn may come from a caller.
+ * Ids out of range, such as GG_NO_NODE, are not followed and not written.
  *
  * Tried, 1M x 128, an H200, ms of detours of lists of 64 and 128.  Ids probed slot by slot, with
  * the rank beside them: 12.3, 59.7, where counting by distance took 10.2, 44.0.  This table with 16
@@ -268,26 +268,4 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	GG_TRY(gg_cuda_unite_device(forward.get(), n, degree, degree, run, graph, changed));
 	gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, n, n);
 	return gg_cuda_give_back(run.control, __func__, forward);
-}
-
-/* gg_engine.optimize: host memory in, host memory out. */
-gg_status
-gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-				 const gg_control *control, uint32_t *graph)
-{
-	gg_cuda_buffer<uint32_t> device_knn;
-	gg_cuda_buffer<uint32_t> device_graph;
-	gg_cuda_stream stream;
-
-	if (degree == 0 || k < degree || k > GG_MAX_DEGREE)
-		return gg_fail(GG_EINVAL, __func__, "degree %u of %u neighbors is out of range", degree, k);
-	if (n == 0)
-		return gg_ok();
-	GG_TRY(stream.create());
-	GG_TRY(device_knn.allocate((uint64_t) n * k));
-	GG_TRY(device_graph.allocate((uint64_t) n * degree));
-	GG_TRY(gg_cuda_copy_in(device_knn.get(), knn, device_knn.bytes(), stream.get(), control));
-	GG_TRY(gg_cuda_optimize_device(device_knn.get(), n, k, degree, {stream.get(), control, NULL},
-								   device_graph.get()));
-	return gg_cuda_copy_out(graph, device_graph.get(), device_graph.bytes(), stream.get(), control);
 }

@@ -19,7 +19,7 @@
  * Arithmetic: a node gathers its rows from device memory once and again from L1 or L2: 33 GB for
  * lists of 64 at 1M x 128 of float32; 8,192 x dim multiply-adds.
  *
- * Oracle: the CPU engine's diversify().  Lists differ where rounding decides a comparison
+ * Oracle: gg_cpu_diversify_run().  Lists differ where rounding decides a comparison
  * (test_cuda_build.c says how many may), and recall of searches does not.
  */
 #include "../../src/rules/algorithms.h"

@@ -331,14 +331,6 @@ extern gg_status gg_cuda_merge(const gg_dataset *data, const gg_merge_input *inp
 							   const gg_build_params *params, const gg_control *control,
 							   gg_graph *graph, gg_build_stats *stats);
 
-extern gg_status gg_cuda_diversify(const gg_dataset *data, const gg_build_params *params,
-								   const uint32_t *knn, const gg_control *control,
-								   uint32_t *graph);
-
-/* optimize.cu */
-extern gg_status gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-								  const gg_control *control, uint32_t *graph);
-
 /* build.cu */
 extern gg_status gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 									 const gg_control *control, gg_graph *graph,

@@ -746,17 +746,6 @@ gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 	return finish(index, n, true, control);
 }
 
-gg_status
-gg_cuda_index_codes(const gg_index *index, uint32_t n, uint8_t *records)
-{
-	const uint32_t bytes = index->view.walk_pieces * 16;
-
-	GG_CUDA_TRY(cudaMemcpy2DAsync(records, bytes, index->walk_rows.get(), index->view.walk_stride,
-								  bytes, n, cudaMemcpyDeviceToHost, index->stream.get()));
-	GG_CUDA_TRY(cudaStreamSynchronize(index->stream.get()));
-	return gg_ok();
-}
-
 /* For build.cu: the rows of an index that is not finished and has no graph. */
 gg_status
 gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride)

@@ -354,9 +354,6 @@ extern gg_status index_copy_rows(gg_index *index, uint64_t offset, const char *f
 extern gg_status index_code_rows(gg_index *index, const char *from, size_t stride, uint64_t first,
 								 uint32_t n, cudaStream_t stream);
 
-/* For tests alone: the codes of the first n rows of a finished index, side by side. */
-extern "C" gg_status gg_cuda_index_codes(const gg_index *index, uint32_t n, uint8_t *records);
-
 /*
  * fill.cu: the device that calls of this thread go to from here on; what was found out about it is
  * kept.

@@ -32,11 +32,8 @@ static int	nmapped = 0;
 
 #ifdef __linux__
 
-bool
-GgHasTempFiles(void)
-{
-	return true;
-}
+/* Can there be such files here? */
+static const bool has_temp_files = true;
 
 static uint64
 DiskBytes(int fd)
@@ -152,11 +149,7 @@ GgUnmapTempFile(GgTempFile *temp, bool remove)
 
 #else							/* not Linux */
 
-bool
-GgHasTempFiles(void)
-{
-	return false;
-}
+static const bool has_temp_files = false;
 
 void
 GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives)
@@ -179,7 +172,7 @@ GgUnmapTempFile(GgTempFile *temp, bool remove)
 bool
 GgTempFileAllowed(double bytes)
 {
-	return GgHasTempFiles() && (temp_file_limit < 0 || bytes <= temp_file_limit * 1024.0);
+	return has_temp_files && (temp_file_limit < 0 || bytes <= temp_file_limit * 1024.0);
 }
 
 void

@@ -34,9 +34,6 @@ typedef struct GgScratch
 	bool		outlive;		/* their transactions */
 } GgScratch;
 
-/* Can there be such files here? */
-extern bool GgHasTempFiles(void);
-
 /* Does temp_file_limit allow a file of this size? */
 extern bool GgTempFileAllowed(double bytes);
 

@@ -623,22 +623,19 @@ avx2_l1(const gg_coder *coder, const uint8_t *record, const gg_code_query *query
 static void
 choose_functions(gg_coder *coder)
 {
-	const char *set = gg_simd_name();
 	const bool	rotated = coder->metric != GG_METRIC_L1;
 
 	coder->code = rotated ? plain_rotated : plain_in_place;
 	coder->set_query = plain_query;
 	coder->distance = rotated ? plain_distance : plain_l1;
 #if defined(__x86_64__)
-	if (strcmp(set, "avx2") == 0 || strcmp(set, "avx512") == 0)
+	if (gg_simd_in_use() != GG_SIMD_PLAIN)
 	{
 		coder->code = rotated ? avx2_rotated : avx2_in_place;
 		coder->set_query = avx2_query;
 		coder->distance = !rotated ? avx2_l1 : coder->bits == 8 ? avx2_distance8 :
 			coder->bits == 4 ? avx2_distance4 : avx2_distance2;
 	}
-#else
-	(void) set;
 #endif
 }
 

@@ -18,6 +18,7 @@
  *	connect.c		pivots, reachability
  *	build.c			the chain of them, and the memory it needs
  *	distance.c		one row, one query
+ *	halves.c		can rows be rounded to half precision?
  *	codes.c			codes of rows, and distances estimated from them
  *	walk.c			best-first search
  *	walk.h			a walk from within
@@ -38,6 +39,17 @@
 
 /* ---- distance.c -------------------------------------------------------- */
 
+/* The instruction set in use, of which gg_simd_name() tells the name. */
+typedef enum gg_simd
+{
+	GG_SIMD_PLAIN,
+	GG_SIMD_NEON,
+	GG_SIMD_AVX2,
+	GG_SIMD_AVX512
+} gg_simd;
+
+extern gg_simd gg_simd_in_use(void);
+
 /*
  * For tests: use the instruction set of that name from now on, or the CPU's best again when name
  * is NULL.  False, with nothing changed, when this CPU does not have it.
@@ -51,11 +63,6 @@ extern gg_status gg_cpu_build_bytes(const gg_dataset *data, const gg_build_param
 extern gg_status gg_cpu_knn_graph(const gg_dataset *data, const gg_build_params *params,
 								  const gg_control *control, uint32_t *ids, float *distances,
 								  gg_build_stats *stats);
-extern gg_status gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-								 const gg_control *control, uint32_t *graph);
-extern gg_status gg_cpu_diversify(const gg_dataset *data, const gg_build_params *params,
-								  const uint32_t *knn, const gg_control *control,
-								  uint32_t *graph);
 extern gg_status gg_cpu_build(const gg_dataset *data, const gg_build_params *params,
 							  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
 extern gg_status gg_cpu_merge(const gg_dataset *data, const gg_merge_input *input,

@@ -7,7 +7,7 @@
  * library is built for the plain CPU and still runs its fastest code everywhere.
  *
  *	set		needs						a row's floats at a time
- *	avx512	AVX-512 F, BW, VL			16 (halves converted by AVX-512 F)
+ *	avx512	AVX-512 F, BW, DQ, VL		16 (halves converted by AVX-512 F)
  *	avx2	AVX2, FMA, F16C				8
  *	neon	any AArch64					4
  *	plain	nothing						1 (the compiler may do better)
@@ -501,6 +501,7 @@ neon_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 typedef struct simd_set
 {
 	const char *name;
+	gg_simd		simd;
 	bool		(*supported) (void);
 	gg_distance_fn functions[4][2]; /* [metric - 1][element - 1] */
 	void		(*halves_to_floats) (const uint16_t *src, float *dst, size_t count);
@@ -534,14 +535,14 @@ avx512_supported(void)
 {
 	__builtin_cpu_init();
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		__builtin_cpu_supports("avx512vl");
+		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 #endif
 
-#define SIMD_SET_ENTRY(set, test) \
+#define SIMD_SET_ENTRY(set, simd, test) \
 	{ \
-		#set, test, \
+		#set, simd, test, \
 		{ \
 			{set##_l2_f32, set##_l2_f16}, \
 			{set##_ip_f32, set##_ip_f16}, \
@@ -555,12 +556,12 @@ avx512_supported(void)
 /* Best first; the last one runs everywhere. */
 static const simd_set simd_sets[] = {
 #if defined(__x86_64__)
-	SIMD_SET_ENTRY(avx512, avx512_supported),
-	SIMD_SET_ENTRY(avx2, avx2_supported),
+	SIMD_SET_ENTRY(avx512, GG_SIMD_AVX512, avx512_supported),
+	SIMD_SET_ENTRY(avx2, GG_SIMD_AVX2, avx2_supported),
 #elif defined(__aarch64__)
-	SIMD_SET_ENTRY(neon, always_supported),
+	SIMD_SET_ENTRY(neon, GG_SIMD_NEON, always_supported),
 #endif
-	SIMD_SET_ENTRY(plain, always_supported)
+	SIMD_SET_ENTRY(plain, GG_SIMD_PLAIN, always_supported)
 };
 
 #define SIMD_SETS ((int) (sizeof(simd_sets) / sizeof(simd_sets[0])))
@@ -609,6 +610,12 @@ const char *
 gg_simd_name(void)
 {
 	return simd_current()->name;
+}
+
+gg_simd
+gg_simd_in_use(void)
+{
+	return simd_current()->simd;
 }
 
 /* NULL for a metric or element that does not exist. */

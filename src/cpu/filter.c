@@ -232,7 +232,7 @@ current_ops(void)
 {
 #if defined(__x86_64__)
 	/* all other sets have AVX2 */
-	if (strcmp(gg_simd_name(), "plain") != 0)
+	if (gg_simd_in_use() != GG_SIMD_PLAIN)
 		return &avx2_ops;
 #endif
 	return &plain_ops;

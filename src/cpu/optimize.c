@@ -273,7 +273,7 @@ gg_cpu_unite_run(gg_pool *pool, const uint32_t *forward, uint32_t n, uint32_t de
 	state.counts = calloc(n, sizeof(uint16_t));
 	state.tables = make_tables(n, threads);
 	if (!state.counts || !state.tables)
-		status = gg_fail(GG_ENOMEM, "gg_cpu_optimize",
+		status = gg_fail(GG_ENOMEM, __func__,
 						 "out of memory for the reverse edges of %u nodes", n);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, reverse_run, &state, state.shares, 1);
@@ -299,7 +299,7 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 	gg_status	status = gg_ok();
 
 	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)
-		return gg_fail(GG_EINVAL, "gg_cpu_optimize",
+		return gg_fail(GG_EINVAL, __func__,
 					   "list length %u or degree %u is not in 1 .. %u", k, degree, GG_MAX_DEGREE);
 	if (n == 0)
 		return status;
@@ -307,7 +307,7 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 	state.forward = malloc(sizeof(uint32_t) * n * (size_t) degree);
 	state.tables = make_tables(n, threads);
 	if (!state.forward || !state.tables)
-		status = gg_fail(GG_ENOMEM, "gg_cpu_optimize",
+		status = gg_fail(GG_ENOMEM, __func__,
 						 "out of memory for a graph of %u nodes, degree %u", n, degree);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, forward_run, &state, n, 64);
@@ -315,18 +315,5 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 	if (status.code == GG_OK)
 		status = gg_cpu_unite_run(pool, state.forward, n, degree, degree, graph);
 	free(state.forward);
-	return status;
-}
-
-gg_status
-gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-				const gg_control *control, uint32_t *graph)
-{
-	gg_pool    *pool;
-	gg_status	status = gg_pool_create(&pool, control);
-
-	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, n, k, degree, NULL, graph);
-	gg_pool_free(pool);
 	return status;
 }

@@ -46,7 +46,12 @@ extern gg_status gg_cpu_extend_lists_run(gg_pool *pool, const gg_dataset *data,
 										 const gg_build_params *params, uint32_t *ids,
 										 uint32_t **order, gg_build_stats *stats);
 
-/* gg_engine.optimize; order, unless NULL: which nodes to take first, for locality's sake alone. */
+/*
+ * Rank-based reordering with reverse edges [CAGRA, section III.B].  knn: n x k ids, nearest first;
+ * graph: n x degree.  The result is a function of knn alone: every engine makes the same bytes of
+ * it.  order, unless NULL: which nodes to take first, for locality's sake alone.  GG_EINVAL: k or
+ * degree out of range.
+ */
 extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k,
 									 uint32_t degree, const uint32_t *order, uint32_t *graph);
 /* Its peak memory beyond knn and graph. */
@@ -61,7 +66,12 @@ extern gg_status gg_cpu_unite_run(gg_pool *pool, const uint32_t *forward, uint32
 /* Its peak memory beyond forward and graph. */
 extern uint64_t gg_cpu_unite_bytes(uint32_t n, int threads);
 
-/* gg_engine.diversify, of params that were checked; order: as above. */
+/*
+ * Two-stage diversification with reverse edges [TSDG, section 3].  knn: n x
+ * intermediate_graph_degree ids, nearest first; graph: n x graph_degree.  The result is a function
+ * of rows, knn and params, which were checked: engines differ only where the rounding of distances
+ * decides.  order: as above.
+ */
 extern gg_status gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data,
 									  const gg_build_params *params, const uint32_t *knn,
 									  const uint32_t *order, uint32_t *graph);

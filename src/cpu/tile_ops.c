@@ -6,9 +6,9 @@
  * function attributes, whatever the compiler's flags.
  */
 #include "tile_ops.h"
+#include "cpu.h"
 
 #include <math.h>
-#include <string.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -468,43 +468,16 @@ OPS_TABLE(avx512)
 
 #endif							/* __x86_64__ */
 
-static const tile_ops *forced_ops;	/* by gg_tile_use() */
-
-static const tile_ops *
-tile_find(const char *name)
-{
-#if defined(__x86_64__)
-	if ((!name || strcmp(name, "avx512") == 0) &&
-		__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-		return &ops_avx512;
-	if ((!name || strcmp(name, "avx2") == 0) &&
-		__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return &ops_avx2;
-#endif
-#if defined(__aarch64__)
-	if (!name || strcmp(name, "neon") == 0)
-		return &ops_neon;
-#else
-	if (!name || strcmp(name, "plain") == 0)
-		return &ops_plain;
-#endif
-	return NULL;
-}
-
 const tile_ops *
 gg_tile_ops(void)
 {
-	return forced_ops ? forced_ops : tile_find(NULL);
-}
+#if defined(__x86_64__)
+	const gg_simd simd = gg_simd_in_use();
 
-bool
-gg_tile_use(const char *simd)
-{
-	const tile_ops *ops = simd ? tile_find(simd) : NULL;
-
-	if (simd && !ops)
-		return false;
-	forced_ops = ops;
-	return true;
+	return simd == GG_SIMD_AVX512 ? &ops_avx512 : simd == GG_SIMD_AVX2 ? &ops_avx2 : &ops_plain;
+#elif defined(__aarch64__)
+	return &ops_neon;
+#else
+	return &ops_plain;
+#endif
 }

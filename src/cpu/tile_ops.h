@@ -61,13 +61,7 @@ typedef struct tile_ops
 								  float distance, uint32_t id, uint64_t *entered);
 } tile_ops;
 
-/* The set in use: the best one, or what gg_tile_use() said. */
+/* Of the instruction set in use. */
 extern const tile_ops *gg_tile_ops(void);
-
-/*
- * For tests: use the named instruction set ("avx512", "avx2", "neon", "plain") from now on; NULL:
- * the best one.  False when this machine has no such.
- */
-extern bool gg_tile_use(const char *simd);
 
 #endif							/* GG_TILE_OPS_H */

@@ -238,7 +238,7 @@ gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 		state.forward = malloc(sizeof(uint32_t) * n * (size_t) limit);
 		state.united = malloc(sizeof(uint32_t) * n * (size_t) limit * 2);
 		if (!state.forward || !state.united)
-			status = gg_fail(GG_ENOMEM, "gg_cpu_diversify",
+			status = gg_fail(GG_ENOMEM, __func__,
 							 "out of memory for the edges of %u nodes, %u each", n, limit);
 	}
 	if (status.code == GG_OK)
@@ -250,20 +250,5 @@ gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 	free(state.forward);
 	free(state.united);
 	gg_row_view_free(&state.view);
-	return status;
-}
-
-gg_status
-gg_cpu_diversify(const gg_dataset *data, const gg_build_params *params, const uint32_t *knn,
-				 const gg_control *control, uint32_t *graph)
-{
-	gg_pool    *pool = NULL;
-	gg_status	status = gg_build_check(data, params, "gg_cpu_diversify");
-
-	if (status.code == GG_OK)
-		status = gg_pool_create(&pool, control);
-	if (status.code == GG_OK)
-		status = gg_cpu_diversify_run(pool, data, params, knn, NULL, graph);
-	gg_pool_free(pool);
 	return status;
 }

@@ -56,15 +56,6 @@ extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta,
 						   const GgBlocksWanted *wanted, BlockNumber *start, BlockNumber *end);
 
 /*
- * Find out anew which ids every snapshot has passed.  GlobalVisCheckRemovableFullXid() alone goes
- * by what this process knew when it last took a snapshot, and a merge's slices take none.
- */
-extern void GgUpdateHorizon(Relation heap);
-
-/* May a snapshot still need what a FREE extent holds? */
-extern bool GgIsParked(Relation heap, const GgExtent *extent);
-
-/*
  * Give every FREE extent free that snapshots have passed, so that neighbours become one.  The
  * caller stores meta.
  */

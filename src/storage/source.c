@@ -9,9 +9,9 @@
  *
  * Where such an index is larger than shared buffers, walks come back to codes and edges, and want
  * few vectors, mostly others than the walk before.  So vectors pass through a ring of buffers, and
- * the rest stays: 100,000 x 768, int4, shared_buffers 100MB, direct I/O: 9 and 11 blocks are read
- * for each query instead of 28 and 46 (two rounds by turns, itopk 32), and 235 and 235 queries are
- * answered per second instead of 114 and 95.
+ * the rest stays: 100,000 x 768, int4, shared_buffers 100MB, direct I/O, itopk 32, two rounds by
+ * turns with and without the ring: a third and a quarter of the blocks are read, and 2.1 and 2.5
+ * times as many queries are answered.  RESULTS.md, Storage and codes, has what a query reads.
  *
  * Tried: read streams instead of PrefetchBuffer(), for vectors, codes, edges and what
  * table_order.c reads (PostgreSQL 18, io_method worker, 2 busy cores; RESULTS.md, Storage and

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "build_stages.h"
 #include "harness.h"
 
 static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
@@ -228,7 +229,7 @@ refused(const gg_build_params *params, const char *part)
 
 	return status.code == GG_EINVAL && strstr(status.message, part) != NULL &&
 		gg_cpu_build_bytes(&data, params, NULL, &bytes).code == GG_EINVAL &&
-		gg_cpu_diversify(&data, params, knn, NULL, edges).code == GG_EINVAL;
+		stage_diversify(&data, params, knn, NULL, edges).code == GG_EINVAL;
 }
 
 #endif							/* GG_TEST_GRAPH_CASES_H */

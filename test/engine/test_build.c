@@ -296,7 +296,7 @@ test_instruction_sets(void)
 
 	for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)
 	{
-		if (!gg_tile_use(sets[s]))
+		if (!gg_simd_force(sets[s]))
 			continue;
 		tested++;
 		for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
@@ -311,8 +311,8 @@ test_instruction_sets(void)
 				knn_case(&cells, 64, GG_INIT_PIVOT_CELLS, 0.985, 0.96, sets[s]);
 		}
 	}
-	gg_tile_use(NULL);
-	CHECK(tested > 0 && !gg_tile_use("mmx"), "%d instruction sets", tested);
+	gg_simd_force(NULL);
+	CHECK(tested > 0 && !gg_simd_force("mmx"), "%d instruction sets", tested);
 }
 
 /* ---- built graphs ------------------------------------------------------------ */

@@ -154,7 +154,7 @@ naive_edges(const naive *on, uint32_t degree)
 		memcpy(lists + (size_t) v * length, members,
 			   sizeof(uint32_t) * naive_members(on, on->pool, v, members));
 	}
-	CHECK_OK(gg_cpu_engine.optimize(lists, n, length, degree, NULL, edges), "reordering");
+	CHECK_OK(stage_optimize(lists, n, length, degree, NULL, edges), "reordering");
 	free(lists);
 	return edges;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "build_stages.h"
 #include "harness.h"
 
 static uint32_t
@@ -143,7 +144,7 @@ compare(uint32_t n, uint32_t k, uint32_t degree, uint32_t spread, bool cut, uint
 		uint32_t   *graph = malloc(sizeof(uint32_t) * n * degree);
 
 		memset(graph, 0x5A, sizeof(uint32_t) * n * degree);
-		CHECK_OK(gg_cpu_optimize(knn, n, k, degree, &control, graph), "optimize");
+		CHECK_OK(stage_optimize(knn, n, k, degree, &control, graph), "optimize");
 		CHECK(memcmp(graph, expected, sizeof(uint32_t) * n * degree) == 0,
 			  "n %u, k %u, degree %u, spread %u, cut %d, %d threads", n, k, degree, spread, cut,
 			  threads);
@@ -166,7 +167,7 @@ test_by_hand(void)
 	const uint32_t expected[] = {1, 2, 2, 0, 1, 0};
 	uint32_t	graph[6];
 
-	CHECK_OK(gg_cpu_optimize(knn, 3, 2, 2, NULL, graph), "optimize");
+	CHECK_OK(stage_optimize(knn, 3, 2, 2, NULL, graph), "optimize");
 	CHECK(memcmp(graph, expected, sizeof(expected)) == 0, "three nodes");
 }
 
@@ -185,7 +186,7 @@ test_hub(void)
 			knn[a * k + r] = r == a % 4 && a != 0 ? 0 : (a + 1 + r) % n == 0 ||
 				(a + 1 + r) % n == a ? (a + 1 + k) % n : (a + 1 + r) % n;
 	reference(knn, n, k, 4, expected);
-	CHECK_OK(gg_cpu_optimize(knn, n, k, 4, NULL, graph), "optimize");
+	CHECK_OK(stage_optimize(knn, n, k, 4, NULL, graph), "optimize");
 	CHECK(memcmp(graph, expected, sizeof(uint32_t) * n * 4) == 0, "a hub of %u nodes", n);
 	free(knn);
 	free(graph);
@@ -198,12 +199,12 @@ test_bounds(void)
 	uint32_t	knn[2] = {1, 0},
 				graph[2 * GG_MAX_DEGREE];
 
-	CHECK_OK(gg_cpu_optimize(knn, 0, 4, 4, NULL, graph), "no nodes");
-	CHECK_OK(gg_cpu_optimize(knn, 2, 1, 4, NULL, graph), "two nodes");
+	CHECK_OK(stage_optimize(knn, 0, 4, 4, NULL, graph), "no nodes");
+	CHECK_OK(stage_optimize(knn, 2, 1, 4, NULL, graph), "two nodes");
 	CHECK(graph[0] == 1 && graph[1] == GG_NO_NODE && graph[4] == 0 && graph[5] == GG_NO_NODE,
 		  "two nodes");
-	CHECK(gg_cpu_optimize(knn, 2, 0, 4, NULL, graph).code == GG_EINVAL, "k = 0");
-	CHECK(gg_cpu_optimize(knn, 2, 1, GG_MAX_DEGREE + 1, NULL, graph).code == GG_EINVAL,
+	CHECK(stage_optimize(knn, 2, 0, 4, NULL, graph).code == GG_EINVAL, "k = 0");
+	CHECK(stage_optimize(knn, 2, 1, GG_MAX_DEGREE + 1, NULL, graph).code == GG_EINVAL,
 		  "degree too large");
 }
 

@@ -180,7 +180,7 @@ contract_case(const gg_dataset *data, const gg_build_params *params, double leas
 		uint32_t	equal = 0;
 
 		memset(graph, 0x5A, sizeof(uint32_t) * entries);
-		CHECK_OK(gg_cpu_diversify(data, params, knn, &control, graph), "diversify");
+		CHECK_OK(stage_diversify(data, params, knn, &control, graph), "diversify");
 		for (uint32_t a = 0; a < data->n; a++)
 			equal += memcmp(graph + (size_t) a * params->graph_degree,
 							expected + (size_t) a * params->graph_degree,
@@ -284,11 +284,11 @@ test_by_hand(void)
 	};
 	uint32_t	graph[16];
 
-	CHECK_OK(gg_cpu_diversify(&data, &params, knn, NULL, graph), "by hand");
+	CHECK_OK(stage_diversify(&data, &params, knn, NULL, graph), "by hand");
 	CHECK(memcmp(graph, strict, sizeof(strict)) == 0, "alpha 1");
 	params.alpha = GG_MAX_ALPHA;
 	params.lambda0 = 1;
-	CHECK_OK(gg_cpu_diversify(&data, &params, knn, NULL, graph), "by hand");
+	CHECK_OK(stage_diversify(&data, &params, knn, NULL, graph), "by hand");
 	CHECK(memcmp(graph, relaxed, sizeof(relaxed)) == 0, "alpha %g, lambda0 1", GG_MAX_ALPHA);
 }
 
@@ -427,7 +427,7 @@ cancelled_diversify(const gg_control *control, void *ctx)
 {
 	const diversify_run *run = ctx;
 
-	return gg_cpu_diversify(run->data, &run->params, run->knn, control, run->graph);
+	return stage_diversify(run->data, &run->params, run->knn, control, run->graph);
 }
 
 /* At whatever question a run is cancelled; and it asks often, however long rows and lists are. */

@@ -15,7 +15,7 @@
 #include "utils/guc.h"
 
 int			gg_service_engine = GG_SERVICE_CUDA;
-char	   *gg_devices = NULL;
+static char *devices = NULL;	/* gpugraph.devices: "all", or a list of numbers; postmaster */
 int			gg_device_storage = GG_STORAGE_AUTO;
 int			gg_host_memory_mb = -1;
 int			gg_device_memory_mb = 0;
@@ -152,7 +152,7 @@ CheckDevices(char **newval, void **extra, GucSource source)
 int
 GgDevicesOfSetting(int *numbers)
 {
-	return Max(ParseDevices(gg_devices, numbers), 0);
+	return Max(ParseDevices(devices, numbers), 0);
 }
 
 const gg_engine *
@@ -186,7 +186,7 @@ GgDefineServiceSettings(bool preloading)
 							   "Sets the GPUs that the GPU service uses.",
 							   "\"all\", or device numbers separated by commas; "
 							   "empty for no service.",
-							   &gg_devices,
+							   &devices,
 							   "all",
 							   at_start, 0, CheckDevices, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.device_memory",

@@ -66,7 +66,6 @@ typedef enum GgFault
 								 * that builds for the other one is slow to return */
 } GgFault;
 
-extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
 extern int	gg_device_storage;	/* gpugraph.device_storage, GgDeviceStorage; sighup */
 extern int	gg_host_memory_mb;	/* gpugraph.host_memory in MB, of each device; -1: an eighth of the
 									 * host's; sighup */

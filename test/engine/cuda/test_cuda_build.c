@@ -21,7 +21,9 @@
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
  */
 #include "../../../src/rules/pivots.h"
+#include "../build_stages.h"
 #include "../harness.h"
+#include "inside.h"
 #include "device_memory.h"
 
 #include <math.h>
@@ -365,8 +367,8 @@ optimize_case(uint32_t n, uint32_t k, uint32_t degree, uint32_t locality, uint32
 		for (; count < k; count++)
 			knn[(size_t) row * k + count] = GG_NO_NODE;
 	}
-	a = gg_cuda_engine.optimize(knn, n, k, degree, &control, ours);
-	b = gg_cpu_engine.optimize(knn, n, k, degree, &control, theirs);
+	a = inside_cuda_optimize(knn, n, k, degree, &control, ours);
+	b = stage_optimize(knn, n, k, degree, &control, theirs);
 	sprintf(name, "optimize %ux%u to %u, window %u, lists from %u", n, k, degree, locality,
 			shortest);
 	if (a.code != GG_OK || b.code != GG_OK)
@@ -716,8 +718,8 @@ diversify_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_elemen
 			(double) alpha, lambda0);
 	a = gg_cpu_engine.knn_graph(&data, &params, &control, knn, NULL, NULL);
 	if (a.code == GG_OK)
-		a = gg_cuda_engine.diversify(&data, &params, knn, NULL, ours);
-	b = gg_cpu_engine.diversify(&data, &params, knn, &control, theirs);
+		a = inside_cuda_diversify(&data, &params, knn, NULL, ours);
+	b = stage_diversify(&data, &params, knn, &control, theirs);
 	if (a.code != GG_OK || b.code != GG_OK)
 		verdict(false, name, a.code != GG_OK ? a.message : b.message);
 	else

@@ -22,8 +22,7 @@
 #include "../../../src/rules/codes.h"
 #include "../code_cases.h"
 #include "../serve_bulk.h"
-
-extern gg_status gg_cuda_index_codes(const gg_index *index, uint32_t n, uint8_t *records);
+#include "inside.h"
 
 static const gg_element elements[] = {GG_ELEMENT_F32, GG_ELEMENT_F16};
 static const gg_row_place places[] = {GG_ROWS_DEVICE, GG_ROWS_HOST, GG_ROWS_NONE};
@@ -127,7 +126,7 @@ check_bytes(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim, 
 	CHECK_OK(gg_coder_init(&coder, metric, dim, codes, 99), "gg_coder_init");
 	records = malloc((size_t) r.data.n * coder.record_bytes);
 	record = malloc(coder.record_bytes);
-	CHECK_OK(gg_cuda_index_codes(index, r.data.n, records), "gg_cuda_index_codes");
+	CHECK_OK(inside_cuda_codes(index, r.data.n, records), "inside_cuda_codes");
 	for (uint32_t i = 0; i < r.data.n; i++)
 	{
 		gg_code_row(&coder, (const char *) r.data.rows +
@@ -183,7 +182,7 @@ check_estimates(const rows *r, gg_codes codes, const char *what)
 	CHECK_OK(gg_coder_init(&coder, r->data.metric, dim, codes, 99), "gg_coder_init");
 	CHECK_OK(gg_code_query_init(&coder, &ready), "gg_code_query_init");
 	records = malloc((size_t) r->data.n * coder.record_bytes);
-	CHECK_OK(gg_cuda_index_codes(index, r->data.n, records), "gg_cuda_index_codes");
+	CHECK_OK(inside_cuda_codes(index, r->data.n, records), "inside_cuda_codes");
 	for (int m = 0; m < 3; m++)
 	{
 		uint64_t   *keys;

@@ -21,11 +21,13 @@
 #include <string.h>
 
 #include "../../../src/keys.h"
+#include "../build_stages.h"
 #include "../harness.h"
 #include "../serve_bulk.h"
 #include "../serve_deep.h"
 #include "../serve_group.h"
 #include "../small_graph.h"
+#include "inside.h"
 
 #define TOLERANCE 1e-4			/* of a distance, or of 1 */
 #define K 10u
@@ -769,8 +771,8 @@ test_optimize(void)
 	for (uint32_t row = 0; row < n; row++)
 		for (uint32_t i = 0; i < k; i++)
 			knn[row * k + i] = (row + (i % 2 == 0 ? i / 2 + 1 : n - i / 2 - 1)) % n;
-	CHECK_OK(gg_cuda_engine.optimize(knn, n, k, k, &control, graphs[0]), "optimize");
-	CHECK_OK(gg_cpu_engine.optimize(knn, n, k, k, &control, graphs[1]), "optimize");
+	CHECK_OK(inside_cuda_optimize(knn, n, k, k, &control, graphs[0]), "optimize");
+	CHECK_OK(stage_optimize(knn, n, k, k, &control, graphs[1]), "optimize");
 	CHECK(memcmp(graphs[0], graphs[1], n * k * sizeof(uint32_t)) == 0, "other edges");
 	free(knn);
 	free(graphs[0]);
