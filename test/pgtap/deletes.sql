@@ -12,14 +12,14 @@ SET enable_seqscan = off;
 DELETE FROM items WHERE id % 4 <> 0;
 SELECT cmp_ok(recall('items', '<->'), '>=', 0.99, '75% deleted: recall before VACUUM');
 SELECT cmp_ok(recall('items', '<->', 100), '>=', 0.99, '75% deleted: recall of 100 before VACUUM');
-VACUUM items;
+VACUUM (FREEZE) items;
 SELECT results_eq('SELECT rows, dead_rows FROM gpugraph_index_info(''items_idx'')',
 	'VALUES (6000::bigint, 4500::bigint)', 'VACUUM clears them');
 SELECT cmp_ok(recall('items', '<->'), '>=', 0.99, '75% deleted: recall after VACUUM');
 SELECT cmp_ok(recall('items', '<->', 100), '>=', 0.99, '75% deleted: recall of 100 after VACUUM');
 SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, '75% deleted: sound');
 ALTER INDEX items_idx SET (seal_rows = 10000);
-VACUUM items;
+VACUUM (FREEZE) items;
 SELECT results_eq('SELECT rows, dead_rows FROM gpugraph_index_info(''items_idx'')',
 	'VALUES (1500::bigint, 0::bigint)', 'VACUUM builds the segment anew');
 SELECT cmp_ok(recall('items', '<->'), '>=', 0.99, '75% deleted: recall of what is left');
@@ -72,16 +72,16 @@ INSERT INTO again SELECT id + 10000, cat, big, val FROM items;
 CREATE INDEX again_idx ON again USING gpugraph (val vector_l2_ops);
 CREATE TABLE copy AS SELECT * FROM again;
 DELETE FROM again;
-VACUUM again;
+VACUUM (FREEZE) again;
 INSERT INTO again SELECT * FROM copy;
 SELECT pg_relation_size('again_idx') AS size \gset
 DELETE FROM again;
-VACUUM again;
+VACUUM (FREEZE) again;
 INSERT INTO again SELECT * FROM copy;
 SELECT cmp_ok(pg_relation_size('again_idx'), '<=', (1.02 * :size)::bigint,
 	'delete all, vacuum, insert again: hardly any growth');
 DELETE FROM again;
-VACUUM again;
+VACUUM (FREEZE) again;
 INSERT INTO again SELECT * FROM copy;
 SELECT cmp_ok(pg_relation_size('again_idx'), '<=', (1.02 * :size)::bigint,
 	'and none the second time');
@@ -102,7 +102,7 @@ SELECT lives_ok(format('SELECT gpugraph_check(%L, true)', i),
 	i || ': sound after a parallel VACUUM')
 	FROM unnest(ARRAY['again_idx', 'again_l1_idx', 'again_ip_idx']) i;
 DELETE FROM again;
-VACUUM (PARALLEL 2) again;
+VACUUM (FREEZE, PARALLEL 2) again;
 SELECT is((SELECT segments FROM gpugraph_index_info(i)), 0, i || ': nothing is left of a segment')
 	FROM unnest(ARRAY['again_idx', 'again_l1_idx', 'again_ip_idx']) i;
 INSERT INTO again SELECT * FROM copy;

@@ -79,7 +79,7 @@ CREATE TABLE gone AS SELECT id, val FROM source WHERE id <= 500;
 CREATE INDEX gone_idx ON gone USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
 INSERT INTO gone SELECT 10000 + id, val FROM source WHERE id <= 500;
 DELETE FROM gone;
-VACUUM gone;
+VACUUM (FREEZE) gone;
 SELECT ok(gpugraph_merge('gone_idx'), 'all rows dead');
 SELECT is((SELECT format('%s %s', segments, rows) FROM gpugraph_index_info('gone_idx')), '0 0',
 	'all rows dead: no segment is left');

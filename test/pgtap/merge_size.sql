@@ -10,7 +10,7 @@ SELECT pg_relation_size('items_idx') AS fresh \gset
 
 -- delete half, vacuum, insert again
 SELECT format('DELETE FROM items WHERE (id %% 4000) %% 2 = %1$s %% 2', c),
-	'VACUUM items',
+	'VACUUM (FREEZE) items',
 	format('INSERT INTO items SELECT id + %1$s0000, val FROM source
 		WHERE (id %% 4000) %% 2 = %1$s %% 2',
 		c),
@@ -27,7 +27,7 @@ SELECT cmp_ok(recall('items', '<->'), '>=', 0.99, 'recall');
 
 -- most rows deleted: what is left is an index like any other
 DELETE FROM items WHERE id % 20 <> 0;
-VACUUM items;
+VACUUM (FREEZE) items;
 SELECT is((SELECT dead_rows < 120 AND rows + delta_rows < 320
 	FROM gpugraph_index_info('items_idx')),
 	true, '95% deleted: no dead rows are left');
@@ -40,7 +40,7 @@ CREATE INDEX hot_idx ON hot USING gpugraph (val vector_l2_ops);
 INSERT INTO hot SELECT 0, 0, val FROM source WHERE id = 1;
 INSERT INTO hot SELECT id, 0, val FROM source WHERE id BETWEEN 1 AND 200;
 CREATE INDEX ON hot (n);
-SELECT 'UPDATE hot SET n = n + 1 WHERE id > 0', 'VACUUM hot',
+SELECT 'UPDATE hot SET n = n + 1 WHERE id > 0', 'VACUUM (FREEZE) hot',
 	CASE WHEN c = 10 THEN 'CREATE TABLE tenth AS SELECT pg_relation_size(''hot_idx'') AS size' END
 	FROM generate_series(1, 60) c \gexec
 SELECT cmp_ok((SELECT rows + delta_rows FROM gpugraph_index_info('hot_idx')), '<', 1200::bigint,

@@ -51,7 +51,7 @@ ok(defined wait_for(
 		return $node->safe_psql('postgres',
 			"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rests'") == 1;
 	}), 'it rests');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
 is($node->safe_psql('postgres', $segments), 3, 'VACUUM has removed a segment');
 # as many lists as before, so that it asks again
 $node->safe_psql('postgres',

@@ -39,7 +39,7 @@ kill 'STOP', $device;
 kill 'CONT', $merger;
 ok(defined wait_for(sub { of_index($node, 'state', 'slow_idx') eq 'refreshing' }),
 	'it brings its segment to the device');
-$node->safe_psql('postgres', 'VACUUM slow');
+$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
 is(merge_info($node, 'segments', 'slow'), 1, 'VACUUM removed a segment');
 kill 'CONT', $device;
 

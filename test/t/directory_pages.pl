@@ -97,7 +97,8 @@ my %last = (items => 1390, longer => 1800);
 for my $rel (sort keys %dimensions)
 {
 	$node->safe_psql('postgres',
-		"DELETE FROM $rel WHERE id > 1000 AND id < $last{$rel} AND id % 2 = 0; VACUUM $rel");
+		"DELETE FROM $rel WHERE id > 1000 AND id < $last{$rel} AND id % 2 = 0;
+		VACUUM (FREEZE) $rel");
 	my $d = directory($rel);
 	cmp_ok($d->{nextents}, '>', 380, "$rel: $d->{nextents} extents");
 	cmp_ok($d->{nspilled}, '>', 0, "$rel: $d->{nspilled} of them not in the metapage");
@@ -178,7 +179,7 @@ for my $rel (sort keys %dimensions)
 {
 	my $blocks = $node->safe_psql('postgres', "SELECT pg_relation_size('${rel}_idx') / 8192");
 	$node->safe_psql('postgres',
-		"CREATE TABLE kept_$rel AS SELECT * FROM $rel; DELETE FROM $rel; VACUUM $rel;
+		"CREATE TABLE kept_$rel AS SELECT * FROM $rel; DELETE FROM $rel; VACUUM (FREEZE) $rel;
 		INSERT INTO $rel SELECT * FROM kept_$rel");
 	cmp_ok(directory($rel)->{nextents}, '<', 250, "$rel: a new delta in few extents");
 	cmp_ok($node->safe_psql('postgres', "SELECT pg_relation_size('${rel}_idx') / 8192"), '<=',
@@ -206,7 +207,7 @@ all_is_well('1022 extents');
 $node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
 	FROM generate_series(1021, 1030) i');
 all_is_well('1022 extents, and more rows');
-$node->safe_psql('postgres', 'DELETE FROM most WHERE id > 1 AND id % 2 = 0; VACUUM most');
+$node->safe_psql('postgres', 'DELETE FROM most WHERE id > 1 AND id % 2 = 0; VACUUM (FREEZE) most');
 my $free = $node->safe_psql('postgres',
 	"SELECT free_bytes / 8192 FROM gpugraph_index_info('most_idx')");
 cmp_ok($free, '>=', 500, '1022 extents, and half of the rows gone: their blocks are free');
@@ -217,7 +218,7 @@ $node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
 all_is_well('1022 extents, and blocks used again');
 cmp_ok($node->safe_psql('postgres', "SELECT pg_relation_size('most_idx') / 8192"), '<=',
 	$blocks + 20, '1022 extents: the index does not grow');
-$node->safe_psql('postgres', 'DELETE FROM most WHERE id > 1; VACUUM most');
+$node->safe_psql('postgres', 'DELETE FROM most WHERE id > 1; VACUUM (FREEZE) most');
 $node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
 	FROM generate_series(3001, 3300) i');
 all_is_well('1022 extents, and all rows but one anew');

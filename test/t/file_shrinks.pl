@@ -220,7 +220,7 @@ $lock = hold_lock(1);
 my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
 	'SELECT count(*) FROM items', 'SELECT pg_advisory_lock_shared(1)', 'COMMIT');
 wait_for_waiters(1);
-$node->safe_psql('postgres', 'VACUUM wide');
+$node->safe_psql('postgres', 'VACUUM (FREEZE) wide');
 finish_psql($lock);
 finish_psql($session);
 $long = merge_info($node, 'total_bytes', 'wide');
@@ -228,7 +228,7 @@ $node->safe_psql('postgres', 'CHECKPOINT');
 my $directory = read_directory(index_file($node, 'wide_idx'))->{directory};
 cmp_ok($directory->[0] * 8192, '>', 0.8 * $long, 'a directory page near the end');
 # the second VACUUM moves what it can, and the third one truncates
-for my $sql ('DELETE FROM wide WHERE id > 400 AND id < 900', ('VACUUM wide') x 3)
+for my $sql ('DELETE FROM wide WHERE id > 400 AND id < 900', ('VACUUM (FREEZE) wide') x 3)
 {
 	$node->safe_psql('postgres', $sql);
 	$node->safe_psql('postgres', 'SELECT txid_current()');

@@ -184,7 +184,7 @@ $size = merge_info($node, 'total_bytes');
 for my $round (1 .. 8)
 {
 	$node->safe_psql('postgres', "DELETE FROM items WHERE id > 60000");
-	$node->safe_psql('postgres', 'VACUUM items');
+	$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
 	$node->safe_psql('postgres', "INSERT INTO items SELECT id + ${round}00000, cat, big, val
 		FROM source");
 	wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });

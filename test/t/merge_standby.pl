@@ -78,7 +78,7 @@ like($err, qr/conflict with recovery|connection|terminating|aborted/, 'it was ca
 # deletes and compaction
 $primary->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 <> 0');
 $primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300)');
-$primary->safe_psql('postgres', 'VACUUM items');
+$primary->safe_psql('postgres', 'VACUUM (FREEZE) items');
 ok(defined wait_for(sub { merge_info($primary, 'rows + delta_rows') < 4000 }), 'compacted');
 is_equal($replica, 'compacted');
 $primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 0)');

@@ -37,7 +37,7 @@ sub make_dead
 sub stop_vacuum
 {
 	my $session = start_psql($node, 'SET vacuum_cost_delay = 40', 'SET vacuum_cost_limit = 1',
-		'VACUUM slow');
+		'VACUUM (FREEZE) slow');
 	my $pid;
 
 	wait_for(sub { $pid = $node->safe_psql('postgres',
@@ -54,7 +54,7 @@ sub is_whole
 	index_is_complete($node, $what, 'slow');
 	$node->safe_psql('postgres', $again);
 	index_is_complete($node, "$what, places used again", 'slow');
-	$node->safe_psql('postgres', 'VACUUM slow');
+	$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
 	ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')")
 		eq 't' }), "$what: merged once more");
 	index_is_complete($node, "$what, merged once more", 'slow');
@@ -67,7 +67,7 @@ my $worker = stop_in_graph($node, 'slow');
 ok(defined $worker, 'a merge has read its rows');
 my $before = merge_info($node, 'generation', 'slow');
 $node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
-$node->safe_psql('postgres', 'VACUUM slow');
+$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
 $node->safe_psql('postgres', $again);
 kill 'CONT', $worker;
 ok(defined wait_for(sub { merge_info($node, 'generation', 'slow') > $before }), 'it flips');
@@ -96,7 +96,7 @@ kill 'CONT', $vacuum;
 like(finish_psql($session), qr/canceling statement due to user request/, 'VACUUM fails');
 kill 'CONT', $worker;
 ok(defined wait_for(sub { merge_info($node, 'generation', 'slow') > $before }), 'the merge flips');
-$node->safe_psql('postgres', 'VACUUM slow');
+$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
 is_whole('VACUUM failed within a merge');
 
 # VACUUM fails, a merge flips, the next VACUUM is stopped, another merge flips
@@ -119,7 +119,7 @@ make_dead(200);
 $worker = stop_in_graph($node, 'slow');
 ok(defined $worker, 'a merge has read its rows');
 $node->safe_psql('postgres', 'DELETE FROM slow');
-$node->safe_psql('postgres', 'VACUUM slow');
+$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
 $node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(3001, 3500));
 kill 'CONT', $worker;
 ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')") eq 't'

@@ -36,8 +36,8 @@ wait_for(sub { $psql->pump_nb; $out =~ /opened/ });
 like($out, qr/opened/, 'a cursor is open on the replica');
 
 $primary->safe_psql('postgres', 'CREATE TABLE kept AS SELECT * FROM items; DELETE FROM items');
-$primary->safe_psql('postgres', 'VACUUM items');
-$primary->safe_psql('postgres', 'VACUUM items');
+$primary->safe_psql('postgres', 'VACUUM (FREEZE) items');
+$primary->safe_psql('postgres', 'VACUUM (FREEZE) items');
 $primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 100000, cat, big, val FROM kept');
 $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
 

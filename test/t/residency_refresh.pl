@@ -45,7 +45,7 @@ ok(by_device(), 'the device answers');
 
 # ---- VACUUM gives back the delta's front: pages are numbered anew, so the copy is of no use
 $node->safe_psql('postgres', 'DELETE FROM rows WHERE id <= 1200');
-$node->safe_psql('postgres', 'VACUUM rows');
+$node->safe_psql('postgres', 'VACUUM (FREEZE) rows');
 ok(defined wait_for(\&by_device),
 	'another generation, and no room for both copies: the device answers again');
 is(of_index($node, 'generation > 1', 'rows_idx'), 't', 'from a new copy');
@@ -54,7 +54,7 @@ is(of_index($node, 'generation > 1', 'rows_idx'), 't', 'from a new copy');
 $node->safe_psql('postgres', 'INSERT INTO rows SELECT id + 10000, val FROM rows WHERE id < 1700');
 ok(by_device(), 'a longer delta: the device answers');
 my $pages = of_index($node, 'delta_pages', 'rows_idx');
-$node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 2700; VACUUM rows');
+$node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 2700; VACUUM (FREEZE) rows');
 ok(defined wait_for(\&by_device), 'cut again: the device answers again');
 
 # ---- the only segment goes, and loads fail: with gpugraph.engine = cuda that is an error, not a
@@ -68,7 +68,7 @@ INSERT INTO rows SELECT i,
 	(SELECT array_agg(sin(i * 17 + j * j)) FROM generate_series(1, 64) j)::vector
 	FROM generate_series(20001, 22000) i;
 SQL
-$node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 20001; VACUUM rows');
+$node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 20001; VACUUM (FREEZE) rows');
 $query =~ s/2900/20005/;
 my $start = time;
 like(($node->psql('postgres',
