@@ -703,8 +703,9 @@ typedef struct gg_engine
 	 *
 	 * With codes walks measure by codes alone, pivots included, and then some nodes by row
 	 * (gg_search_params.rerank): distances in keys are those of rows, as without codes.  Exact and
-	 * deep searches read rows; under GG_ROWS_NONE they are GG_EUNSUPPORTED, and distances in keys
-	 * of walks are estimates.
+	 * deep searches read rows.  Under GG_ROWS_NONE distances in keys of walks are estimates.  Those
+	 * in keys of deep lists are bounds, which no float32 sum of the distance is below; under L1 and
+	 * inner product deep lists are GG_EUNSUPPORTED, and lists of all rows that are not deep always.
 	 */
 	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
 	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src,

@@ -27,26 +27,6 @@
 
 /* ---- measuring -------------------------------------------------------------- */
 
-/*
- * The rows of a word of 32 whose bits are set, count of them, in the first lanes: packed, so that
- * no team idles.  packed: 32 words of the warp's.
- */
-static __device__ __forceinline__ uint32_t
-pack_word(uint32_t word, uint32_t bits, uint32_t count, uint32_t *packed, uint32_t lane)
-{
-	uint32_t	row = word * 32 + lane;
-
-	if (count < 32)
-	{
-		if (bits & (1u << lane))
-			packed[__popc(bits & gg_lanes_below(lane))] = row;
-		__syncwarp();
-		row = packed[lane];
-		__syncwarp();
-	}
-	return row;
-}
-
 /* Grid: y over groups of QUERIES queries, x over the rows.  Several share rows: without bits. */
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? 1 : 2)
@@ -84,32 +64,24 @@ measure_kernel(const __grid_constant__ search_view view, const __grid_constant__
 	{
 		const uint32_t word = args.first / 32 + taken * args.step;
 		uint64_t   *out = keys + (size_t) taken * 32;
-		uint32_t	bits;
-		uint32_t	valid;
-		uint32_t	count;
-		uint32_t	row;
+		measure_word rows;
 		uint64_t	key[QUERIES];
 
 		if (word >= words)
 			break;
-		bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
-		valid = args.end - word * 32 < 32 ? (1u << (args.end - word * 32)) - 1 : GG_FULL_WARP;
-		bits &= valid;
-		count = __popc(bits);
-		if ((valid & ~bits) >> lane & 1)
-			out[lane] = GG_KEY_NONE;
-		if (count == 0)
+		rows = take_measure_word(args, filter, word, out, lane);
+		if (rows.count == 0)
 			continue;
-		row = pack_word(word, bits, count, packed, lane);
+		rows.row = pack_word(word, rows.bits, rows.count, packed, lane);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
 			key[q] = GG_KEY_NONE;
-		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, raw, query_pad, inverses, row, count,
-													  key);
+		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, raw, query_pad, inverses, rows.row,
+													  rows.count, key);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
-			if (lane < count && q < nq)
-				out[q * args.keys_stride + (row - word * 32)] =
+			if (lane < rows.count && q < nq)
+				out[q * args.keys_stride + (rows.row - word * 32)] =
 					key[q] > args.after ? key[q] : GG_KEY_NONE;
 	}
 }

@@ -5,7 +5,9 @@
 #ifndef GG_MEASURE_CUH
 #define GG_MEASURE_CUH
 
+#include "../common/warp.cuh"
 #include "launch.cuh"
+#include "query.cuh"
 
 /* A launch's queries, side by side, and where their keys go. */
 typedef struct measure_args
@@ -21,6 +23,48 @@ typedef struct measure_args
 	uint64_t   *keys;			/* of the words taken, side by side */
 	uint64_t	keys_stride;	/* from one query's to the next one's */
 } measure_args;
+
+/* What a warp measures of a word of 32 rows. */
+struct measure_word
+{
+	uint32_t	bits;
+	uint32_t	count;			/* of them */
+	uint32_t	row;			/* a lane's, of the first `count` */
+};
+
+/* The bits of a word's rows; keys of the others, at out, become GG_KEY_NONE.  row is not set. */
+static __device__ __forceinline__ measure_word
+take_measure_word(const measure_args &args, const uint32_t *filter, uint32_t word, uint64_t *out,
+				  uint32_t lane)
+{
+	const uint32_t rows = args.end - word * 32;
+	const uint32_t valid = rows < 32 ? (1u << rows) - 1 : GG_FULL_WARP;
+	const uint32_t bits = (filter != NULL ? __ldg(filter + word) : GG_FULL_WARP) & valid;
+
+	if ((valid & ~bits) >> lane & 1)
+		out[lane] = GG_KEY_NONE;
+	return {bits, (uint32_t) __popc(bits), 0};
+}
+
+/*
+ * The rows of a word of 32 whose bits are set, count of them, in the first lanes: packed, so that
+ * no team idles.  packed: 32 words of the warp's.
+ */
+static __device__ __forceinline__ uint32_t
+pack_word(uint32_t word, uint32_t bits, uint32_t count, uint32_t *packed, uint32_t lane)
+{
+	uint32_t	row = word * 32 + lane;
+
+	if (count < 32)
+	{
+		if (bits & (1u << lane))
+			packed[__popc(bits & gg_lanes_below(lane))] = row;
+		__syncwarp();
+		row = packed[lane];
+		__syncwarp();
+	}
+	return row;
+}
 
 #define DIGIT_BITS 11
 #define BINS (1 << DIGIT_BITS)

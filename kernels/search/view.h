@@ -15,6 +15,7 @@
  *	pivots.cu				the entry points of walks
  *	exact.cu				the nearest of all rows
  *	measure.cu				keys of rows in memory, and the k-th smallest
+ *	bounds.cu				keys of records in memory, with bounds of distances
  *	prune.cu				which of many rows may be near several queries, by tensor cores
  *	gather.cu				queries from the slots to the device
  *	launch.cuh				how these kernels are launched

@@ -20,6 +20,7 @@
  *				keys up to it, in the order of their nodes (cub).  The k keys of one slab are
  *				carried into the next one.  In the end they are sorted by their distance alone: the
  *				sort (cub's) is stable, and keys come by node.
+ *				All lists of an index without rows are made so, with keys of bounds.cu.
  * Oracle		gg_cpu_engine.serve_submit: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
  * Cost			The rows once; 8 bytes per row written, and read four to five times by selection,
@@ -31,6 +32,7 @@
 #include <cub/device/device_select.cuh>
 
 #include "../../src/rules/serve_check.h"
+#include "../search/bounds.h"
 #include "../search/exact.h"
 #include "../search/gather.h"
 #include "../search/measure.cuh"
@@ -196,6 +198,12 @@ deep_answer_kernel(const __grid_constant__ answer_args args,
 		answered(slots, args.first + blockIdx.y);
 }
 
+static bool
+has_rows(const gg_index *index)
+{
+	return index->shape.row_place != GG_ROWS_NONE;
+}
+
 /* The k keys of one slab and of those before, into selected[0]. */
 static gg_status
 queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scratch *scratch,
@@ -208,7 +216,10 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 	uint32_t	count = args->end - args->first;
 	size_t		temp_bytes = scratch->temp_bytes;
 
-	GG_CUDA_TRY(search_measure_launch(&index->view, args, &index->device, stream));
+	if (has_rows(index))
+		GG_CUDA_TRY(search_measure_launch(&index->view, args, &index->device, stream));
+	else
+		GG_CUDA_TRY(search_bounds_launch(&index->view, args, &index->device, stream));
 	if (args->first > 0)
 	{
 		/* in front of its keys, as they come by node */
@@ -379,7 +390,7 @@ queue_narrow(const gg_index *index, const deep_lists *lists, const deep_filters 
 static bool
 is_narrow(const gg_index *index, const deep_query *query)
 {
-	return query->k <= NARROW_K && query->after == 0 &&
+	return query->k <= NARROW_K && query->after == 0 && has_rows(index) &&
 		search_exact_shared(&index->view, query->k) <= (uint32_t) index->device.shared_bytes;
 }
 
@@ -464,7 +475,8 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 	const deep_query *queries = batch->queries + first;
 	const float *copies = search->queries.get() + (size_t) first * index->view.dim;
 	const uint32_t narrow = count_narrow(index, batch, first);
-	const uint32_t together = narrow > 0 ? 0 : search_long_together(index, batch, first);
+	const uint32_t together = narrow > 0 || !has_rows(index) ? 0 :
+		search_long_together(index, batch, first);
 	uint64_t   *keys = scratch->narrow.get() + 2 * GG_SERVE_MAX_DEEPS;
 	deep_filters filters;
 	uint32_t	k = queries[0].k;
@@ -591,6 +603,8 @@ search_deep_ready(const search_view *view, const search_device *device)
 		error = kernel_load((const void *) deep_answer_kernel);
 	if (error == cudaSuccess)
 		error = search_long_ready(device);
+	if (error == cudaSuccess && view->code_bits > 0 && gg_code_has_bounds(view->metric))
+		error = search_bounds_ready(view, device);
 	return error == cudaSuccess ? search_measure_ready(view, device) : error;
 }
 

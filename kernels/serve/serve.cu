@@ -28,6 +28,7 @@
  */
 #include <new>
 
+#include "../../src/rules/codes.h"
 #include "../../src/rules/serve_check.h"
 #include "../search/exact.h"
 #include "../search/gather.h"
@@ -266,6 +267,7 @@ target_of(const gg_index *index)
 		.rows = index->shape.rows,
 		.words = index->shape.words,
 		.no_rows = index->shape.row_place == GG_ROWS_NONE,
+		.bounds = gg_code_has_bounds(index->shape.metric),
 	};
 
 	return target;

@@ -30,7 +30,7 @@
  * Where a device has the index, times are those of a device: lists of walks while they are worth
  * it, then deep lists, which measure every row that matches (scan/device_stream.c).  The model of a
  * device is in plan/device_model.h.  Of a segment without rows a device has lists of walks alone,
- * under a filter the first one or none (GgFilteredCodesList()).
+ * under a filter the first one, or one of bounds, or none (GgFilteredCodesList()).
  */
 #include "am/am.h"
 #include "plan/search_plan.h"
@@ -345,6 +345,22 @@ LimitOf(const IndexShape *shape)
 	return shape->limit > 0 ? (uint32) Min(shape->limit, GG_MAX_ROWS) : 0;
 }
 
+/* DeviceTime() of a list of bounds: a pass over codes, and rows that the backend measures. */
+static double
+BoundedTime(const IndexShape *shape, const Nodes *of, double share)
+{
+	const GgMetaPageData *meta = shape->meta;
+	const gg_codes codes = GG_DEVICE_CODES((gg_metric) meta->metric);
+	double		matching = of->nodes * shape->matching;
+	double		wanted = share * matching;
+	double		time = GgDeviceExactTime(of->nodes, shape->conditions + 1, matching,
+										 gg_code_record_bytes(codes, meta->dimensions));
+
+	time += Min(matching, GG_BOUNDED_TIMES * wanted) * WALK_TIME(shape->index_pages);
+	return wanted <= GG_BOUNDED_LIST / GG_BOUNDED_TIMES ? time :
+		time + StreamTime(shape, of, share);
+}
+
 /*
  * DeviceTime() under a filter where the device has codes alone: a walk, of which the backend
  * measures what matches, if the index has rows, and hands out half.
@@ -362,7 +378,8 @@ FilteredCodesTime(const IndexShape *shape, const Nodes *of, double share)
 	double		handed = (off ? list : list / 2) * shape->matching;
 
 	if (list == 0)
-		return StreamTime(shape, of, share);
+		return GgHasBoundedList(meta, gg_iterative_scan, limit) ?
+			BoundedTime(shape, of, share) : StreamTime(shape, of, share);
 	if (meta->coded == GG_CODES_NONE)
 	{
 		double		due = GgRowsToMeasure(meta, &settings,

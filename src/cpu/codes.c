@@ -618,6 +618,30 @@ avx2_l1(const gg_coder *coder, const uint8_t *record, const gg_code_query *query
 
 #endif
 
+/* Every instruction set has the same estimate, and the rest is integers and gg_code_bound_of(). */
+float
+gg_code_bound(const gg_coder *coder, const uint8_t *record, const gg_code_query *query,
+			  const gg_code_bounds *bounds)
+{
+	const uint32_t bits = coder->bits;
+	const uint32_t mask = (1u << bits) - 1;
+	uint32_t	squares = 0;
+	uint32_t	sum = 0;
+	gg_code_head head;
+
+	memcpy(&head, record + coder->record_bytes - GG_CODE_HEAD, sizeof(head));
+	for (uint32_t shift = 0; shift < 8; shift += bits)
+		for (uint32_t b = 0; b < coder->chunk_bytes; b++)
+		{
+			const uint32_t level = record[b] >> shift & mask;
+
+			sum += level;
+			squares += level * level;
+		}
+	return gg_code_bound_of(bounds, head, gg_code_length(bits, coder->dim, squares, sum),
+							gg_code_distance(coder, record, query));
+}
+
 /* ---- choosing ------------------------------------------------------------ */
 
 static void

@@ -5,6 +5,8 @@
  * The filter is evaluated first, over all rows; only nodes of matching ones are measured, for each
  * of the queries that share it.  The k nearest are kept in a heap.  The answer may overwrite the
  * filter's TIDs, so it is written last.
+ *
+ * Where the index has codes alone, keys have bounds of distances (rules/codes.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,9 @@ typedef struct deep_query
 	uint32_t	k;
 	uint32_t	count;			/* keys in the heap */
 	uint64_t   *heap;			/* k keys */
-	float	   *query;			/* prepared */
+	float	   *query;			/* prepared, and room for gg_code_query_set() */
+	gg_code_query code;			/* without rows */
+	gg_code_bounds bounds;
 } deep_query;
 
 typedef struct deep_job
@@ -84,6 +88,18 @@ offer(deep_query *query, uint64_t key)
 		query->count = heap_offer(query->heap, query->count, query->k, key);
 }
 
+/* The node's distance, or where there are no rows a bound of it. */
+static inline float
+distance_of(const gg_index *index, const deep_query *query, uint32_t node)
+{
+	if (index->shape.row_place == GG_ROWS_NONE)
+		return gg_code_bound(&index->coder,
+							 index->own_codes + (size_t) node * index->coder.record_bytes,
+							 &query->code, &query->bounds);
+	return index->distance((const char *) index->data.rows + node * index->row_bytes,
+						   query->query, index->data.dim);
+}
+
 static void
 measure(const gg_index *index, deep_job *job, uint32_t nqueries)
 {
@@ -91,13 +107,10 @@ measure(const gg_index *index, deep_job *job, uint32_t nqueries)
 
 	for (uint32_t i = 0; i < index->data.n; i++)
 	{
-		const char *row = (const char *) index->data.rows + i * index->row_bytes;
-
 		if (!node_matches(index, job, rows, i))
 			continue;
 		for (uint32_t q = 0; q < nqueries; q++)
-			offer(&job->queries[q],
-				  key_of(index->distance(row, job->queries[q].query, index->data.dim), i));
+			offer(&job->queries[q], key_of(distance_of(index, &job->queries[q], i), i));
 	}
 }
 
@@ -114,15 +127,26 @@ write_answer(deep_query *query, const gg_deep_search *search, uint64_t matches)
 static gg_status
 make_query(const gg_index *index, const gg_deep_search *search, deep_query *query)
 {
+	const uint32_t dim = index->data.dim;
+	gg_status	status = gg_ok();
+
 	query->after = search->after;
 	query->k = search->k;
 	query->heap = malloc(query->k * sizeof(uint64_t));
-	query->query = malloc(index->data.dim * sizeof(float));
+	query->query = malloc(3 * dim * sizeof(float));
 	if (query->heap == NULL || query->query == NULL)
 		return gg_fail(GG_ENOMEM, "gg_cpu_index_deep", "out of memory for %u nearest rows",
 					   query->k);
 	gg_cpu_load_query(index, search->query, query->query);
-	return gg_ok();
+	if (index->shape.row_place != GG_ROWS_NONE)
+		return status;
+	status = gg_code_query_init(&index->coder, &query->code);
+	if (status.code != GG_OK)
+		return status;
+	gg_code_query_set(&index->coder, query->query, query->query + dim, &query->code);
+	query->bounds = gg_code_bounds_of(index->shape.metric, dim, query->code.unit,
+									  query->code.base);
+	return status;
 }
 
 gg_status
@@ -146,6 +170,7 @@ gg_cpu_index_deep(const gg_index *index, const gg_filter *filter, const gg_deep_
 	{
 		free(job.queries[q].heap);
 		free(job.queries[q].query);
+		gg_code_query_free(&job.queries[q].code);
 	}
 	free(job.rows);
 	return status;

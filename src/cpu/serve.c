@@ -369,7 +369,8 @@ target_of(const gg_index *index)
 	const gg_serve_target target = {
 		.finished = index->finished,.n = index->data.n,.dim = index->data.dim,
 		.npivots = index->graph.npivots,.rows = index->shape.rows,.words = index->shape.words,
-		.no_rows = index->shape.row_place == GG_ROWS_NONE
+		.no_rows = index->shape.row_place == GG_ROWS_NONE,
+		.bounds = gg_code_has_bounds(index->shape.metric)
 	};
 
 	return target;

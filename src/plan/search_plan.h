@@ -122,6 +122,14 @@ GgFirstDeepList(double expected)
 #define GG_LIMITED_EXACT(limit)	((limit) + (limit) / 8 + 4)
 
 /*
+ * Where a device has codes alone, keys of its list under a filter have bounds of distances, and the
+ * rows behind them are measured until no bound is below the last row wanted.  There is one such
+ * list.  Where it is not enough, or likely not to be, all rows that match are measured.
+ */
+#define GG_BOUNDED_LIST			4096
+#define GG_BOUNDED_TIMES		8	/* keys for a row that is wanted, at least */
+
+/*
  * The list of a device's walk in a segment of which this share of the nodes matches a filter; 0:
  * they are to be measured.  Much of what a walk finds must match.  The walk may take twice as long
  * as one query's exact list: over 1M x 128, where one row in two matches, both take a client some

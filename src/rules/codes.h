@@ -68,10 +68,12 @@
 #define GG_CODE_MUL(a, b) __fmul_rn(a, b)
 #define GG_CODE_ADD(a, b) __fadd_rn(a, b)
 #define GG_CODE_MUL64(a, b) __dmul_rn(a, b)
+#define GG_CODE_ROOT(a) __fsqrt_rn(a)
 #else
 #define GG_CODE_MUL(a, b) ((a) * (b))
 #define GG_CODE_ADD(a, b) ((a) + (b))
 #define GG_CODE_MUL64(a, b) ((a) * (b))
+#define GG_CODE_ROOT(a) sqrtf(a)
 #endif
 
 #define GG_CODE_CHUNK		8u	/* bytes */
@@ -360,6 +362,118 @@ gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, flo
 	return GG_CODE_ADD(start, GG_CODE_MUL(head.factor, GG_CODE_MUL((float) doubled, unit)));
 }
 
+/* ---- bounds -------------------------------------------------------------- */
+
+/*
+ * A number that no distance of the row is below, whoever computes it in float32.
+ *
+ * Let x be the row, X what its record stands for, e = X - x.  The head sees to <X, x> = |x|^2, so e
+ * is at right angles to x, and |e|^2 = |X|^2 - |x|^2.  The estimate of |x - q|^2 is off by 2 <e, q>
+ * = 2 <e, q - x>, which is 2 |e| d at most, where d = |x - q|.  So d^2 + 2 |e| d >= estimate, and
+ *
+ *		d >= sqrt(estimate + |e|^2) - |e|.
+ *
+ * The right side falls as |e| rises where it is not below 0, so |e| may be taken larger.  Under
+ * cosine x and q have unit length, and the distance is d^2 / 2.  L1 has no such e.  A record of
+ * inner products does not say how long x is.
+ *
+ * What is taken off, with u = 2^-24, n dimensions, and |X| >= |x|:
+ *
+ *	estimate	Each of its terms, at most |x|^2, |q|^2 and 2 |X||q| in size, is rounded six times
+ *				or less: 9 u (|x|^2 + |q|^2 + |X|^2).  16 u is taken.  Elements of q are rounded to
+ *				half a unit of 16 bits: 2 |X| sqrt(n) / 2 units.
+ *	|e|^2		|X|^2 is rounded seven times, |x|^2 once: 32 u |X|^2 is added.
+ *	x, q		are rotated in float32, and then cut to integers.  A step of the transform moves a
+ *				vector by u of its length, a round of 13 steps and a weight by 15 u, and there are
+ *				four.  Integers are 2^-22 of the largest element apart, which is |x| at most.  Twice
+ *				that is taken: 128 u + 2 sqrt(n) 2^-22 of |X| + |q|.
+ *	distance	is a sum of n products in float32, in some order: (n + 32) u of the sum of their
+ *				sizes, which is the distance itself under L2 and at most 1 under cosine.  Twice that
+ *				is taken.
+ *	underflow	Squares are absent below 2^-126, and vectors whose elements are.
+ *
+ * Numbers that overflow have the bound 0.
+ */
+typedef struct gg_code_bounds
+{
+	bool		cosine;
+	float		square;			/* |q|^2 */
+	float		length;			/* |q| */
+	float		rounding;		/* of q's elements, beside |X| */
+	float		moved;			/* of |X| + |q| */
+	float		shrink;			/* what is left of d^2 */
+	float		slack;			/* what is taken off then */
+} gg_code_bounds;
+
+#define GG_CODE_ROUNDING	0x1p-24f
+#define GG_CODE_UNDERFLOW	0x1p-118f	/* of a sum of squares whose terms may underflow */
+
+GG_RANDOM_INLINE bool
+gg_code_has_bounds(gg_metric metric)
+{
+	return metric == GG_METRIC_L2 || metric == GG_METRIC_COSINE;
+}
+
+/* Of a query: unit, base as of gg_code_estimate(). */
+GG_RANDOM_INLINE gg_code_bounds
+gg_code_bounds_of(gg_metric metric, uint32_t dim, float unit, float base)
+{
+	const float root = GG_CODE_ROOT((float) dim);
+	const float sums = GG_CODE_MUL((float) (2 * (dim + 32)), GG_CODE_ROUNDING);
+	const bool	cosine = metric == GG_METRIC_COSINE;
+	gg_code_bounds bounds;
+
+	bounds.cosine = cosine;
+	bounds.square = cosine ? 1.0f : base;
+	bounds.length = GG_CODE_ROOT(bounds.square);
+	bounds.rounding = GG_CODE_MUL(GG_CODE_MUL(1.001f, root), unit);
+	bounds.moved = GG_CODE_ADD(128 * GG_CODE_ROUNDING, GG_CODE_MUL(root, 0x1p-21f));
+	bounds.shrink = cosine ? 0.5f - 16 * GG_CODE_ROUNDING : GG_CODE_ADD(1.0f, -sums);
+	bounds.slack = cosine ? sums : (float) GG_MAX_DIM * GG_CODE_UNDERFLOW;
+	return bounds;
+}
+
+/* The sum of w_i^2; squares, sum: of u_i^2, and of u_i.  It fits, whatever wraps on the way. */
+GG_RANDOM_INLINE uint32_t
+gg_code_length(uint32_t bits, uint32_t dim, uint32_t squares, uint32_t sum)
+{
+	const uint32_t top = (1u << bits) - 1;
+
+	return 4 * squares - 4 * top * sum + dim * top * top;
+}
+
+/* length: as of gg_code_length(). */
+GG_RANDOM_INLINE float
+gg_code_bound_of(const gg_code_bounds *bounds, gg_code_head head, uint32_t length, float estimate)
+{
+	const float size = fabsf(bounds->cosine ? head.factor : 0.5f * head.factor);
+	const float decoded = GG_CODE_MUL(size, GG_CODE_ROOT((float) length));	/* |X| */
+	const float square = GG_CODE_MUL(decoded, decoded);
+	const float row = bounds->cosine ? 1.0f : head.base;	/* |x|^2 */
+	const float more = GG_CODE_ADD(square, -row);
+	const float error = GG_CODE_ADD(more > 0.0f ? more : 0.0f,
+									GG_CODE_MUL(32 * GG_CODE_ROUNDING, square));
+	const float sizes = GG_CODE_ADD(GG_CODE_ADD(row, bounds->square), square);
+	const float off = GG_CODE_ADD(GG_CODE_MUL(decoded, bounds->rounding),
+								  GG_CODE_ADD(GG_CODE_MUL(16 * GG_CODE_ROUNDING, sizes),
+											  GG_CODE_UNDERFLOW));
+	const float least = GG_CODE_ADD(GG_CODE_ADD(bounds->cosine ? 2.0f * estimate : estimate,
+												error), -off);
+	const float away = GG_CODE_MUL(bounds->moved, GG_CODE_ADD(decoded, bounds->length));
+	float		apart;
+
+	/* also where something is not a number */
+	if (!(least > 0.0f) || least > 0x1p126f)
+		return 0.0f;
+	apart = GG_CODE_ADD(GG_CODE_MUL(GG_CODE_ROOT(least), 1.0f - 4 * GG_CODE_ROUNDING),
+						-GG_CODE_MUL(GG_CODE_ROOT(error), 1.0f + 4 * GG_CODE_ROUNDING));
+	apart = GG_CODE_ADD(apart, -GG_CODE_ADD(away, 0x1p-110f));
+	if (!(apart > 0.0f))
+		return 0.0f;
+	apart = GG_CODE_ADD(GG_CODE_MUL(GG_CODE_MUL(apart, apart), bounds->shrink), -bounds->slack);
+	return apart > 0.0f ? apart : 0.0f;
+}
+
 /* ---- codes.c ------------------------------------------------------------- */
 
 #ifdef __cplusplus
@@ -444,6 +558,10 @@ gg_code_distance(const gg_coder *coder, const uint8_t *record, const gg_code_que
 {
 	return coder->distance(coder, record, query);
 }
+
+/* Where gg_code_has_bounds(): a lower bound of it.  bounds: gg_code_bounds_of() the query. */
+extern float gg_code_bound(const gg_coder *coder, const uint8_t *record, const gg_code_query *query,
+						   const gg_code_bounds *bounds);
 
 #ifdef __cplusplus
 }

@@ -25,6 +25,7 @@ typedef struct gg_serve_target
 	uint32_t	rows;			/* with heads; 0: none are filtered */
 	uint32_t	words;			/* of each row */
 	bool		no_rows;		/* GG_ROWS_NONE */
+	bool		bounds;			/* codes have bounds: deep lists are then for such an index, too */
 } gg_serve_target;
 
 /* GG_EINVAL, or GG_OK.  where: the function that asks, as in gg_status. */
@@ -144,7 +145,7 @@ gg_serve_check_request(const char *where, const gg_serve_place *place,
 		return gg_fail(GG_EINVAL, where, "list %u is not asked for", list);
 	if (way == GG_WAY_WALK && target->n > 0 && target->npivots == 0)
 		return gg_fail(GG_EINVAL, where, "the index has no graph");
-	if (way != GG_WAY_WALK && target->no_rows)
+	if (target->no_rows && (way == GG_WAY_MEASURE || (way == GG_WAY_DEEP && !target->bounds)))
 		return gg_fail(GG_EUNSUPPORTED, where, "rows are to be measured, and the index has none");
 	if (request->dim != target->dim)
 		return gg_fail(GG_EINVAL, where, "queries of %u dimensions, rows of %u", request->dim,

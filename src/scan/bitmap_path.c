@@ -18,6 +18,8 @@
 
 #include "am/am.h"
 #include "plan/search_plan.h"
+#include "service/shared/service.h"
+#include "storage/codes.h"
 #include "storage/directory.h"
 #include "storage/type.h"
 
@@ -50,6 +52,17 @@ DeviceTime(double tuples, double matches, double row_bytes)
 	double		requests = ceil(matches / GG_MAX_FILTER_TIDS);
 
 	return requests * GgDeviceExactTime(tuples, 1, matches / requests, row_bytes);
+}
+
+/* Where it has codes alone, so many of the rows are measured here; limit: 0: not known. */
+static double
+RowlessTime(const GgMetaPageData *meta, double tuples, double matches, double limit)
+{
+	const gg_codes codes = GG_DEVICE_CODES((gg_metric) meta->metric);
+	double		measured = limit > 0 ? Min(matches, GG_BOUNDED_TIMES * limit) : matches;
+
+	return DeviceTime(tuples, matches, gg_code_record_bytes(codes, meta->dimensions)) +
+		measured * MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD);
 }
 
 /* How many rows the bitmap will have. */
@@ -91,6 +104,7 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	Relation	index = index_open(ordered->indexinfo->indexoid, NoLock);
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	gg_element	element = GgIndexOpclass(index)->element;
+	uint32		limit = root->limit_tuples > 0 ? (uint32) Min(root->limit_tuples, GG_MAX_ROWS) : 0;
 	Cost		bitmap_cost;
 	uint32		missing,
 				rowless;
@@ -111,9 +125,11 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 		fetched *= root->limit_tuples / rel->rows;
 
 	if (GgDeviceAnswers(ordered->indexinfo->indexoid, meta, GG_DEVICE_FILTER_NODES, &missing,
-						&rowless) && missing == 0 && rowless == 0)
-		time = matches * TID_TIME +
-			DeviceTime(ordered->indexinfo->tuples, matches, GgRowBytes(meta));
+						&rowless) && missing == 0 &&
+		(rowless == 0 || GgHasBoundedList(meta, gg_iterative_scan, limit)))
+		time = matches * TID_TIME + (rowless != 0 ?
+			RowlessTime(meta, ordered->indexinfo->tuples, matches, limit) :
+			DeviceTime(ordered->indexinfo->tuples, matches, GgRowBytes(meta)));
 	else
 		time = ordered->indexinfo->tuples * LOOK_TIME +
 			matches * (TID_TIME + MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD));

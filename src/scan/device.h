@@ -30,6 +30,9 @@ extern double GgExpectedOfStream(const GgScanOpaque *so, const GgStream *stream)
 /* Does a walk's list of this length take less time than an exact one? */
 extern bool GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk);
 
+/* Of segments without rows the device has, under the scan's filter, lists of bounds. */
+extern bool GgTakesBounds(const GgScanOpaque *so);
+
 /* ---- walk_history.c ----------------------------------------------------- */
 
 /* May this scan, most of whose rows are thrown away, begin with a walk? */

@@ -16,8 +16,9 @@
  * Segments that a device has no room for are left to walks from the start.  Of some a device has
  * codes alone (GgResidentRef.rowless).  Its walks of these bring somewhat more nodes than were
  * asked for, in the order of estimates.  They are measured here before the list is anybody's, under
- * a filter those that match.  All else takes rows: lists of a scan whose filter few nodes match,
- * deep ones, and those of segments too small for a walk.
+ * a filter those that match.  Where few nodes match there is a list of those that do, in the order
+ * of bounds (device_stream.c).  All else takes rows: deep lists without a filter, or behind another
+ * one, those of L1 and inner product, and those of segments too small for a walk.
  */
 #include "scan/device.h"
 #include "scan/row_filter.h"
@@ -98,6 +99,12 @@ GgAskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after)
 	ask->filter = so->filter;
 }
 
+bool
+GgTakesBounds(const GgScanOpaque *so)
+{
+	return so->filter != NULL && GgHasBoundedList(so->meta, so->mode, so->limit);
+}
+
 /*
  * A query to a device that holds the index was not answered.  The resident may have been replaced
  * by a newer one since it was looked up, or another device has one, too.  Then that one is to be
@@ -122,7 +129,8 @@ AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 	}
 	if ((!request->delta || ref->delta_answered || ref->delta_pages == delta_pages) &&
 		(request->lists & ~ref->answered & ref->missing) == 0 &&
-		(request->measured & ref->rowless) == 0 &&
+		((request->measured & ref->rowless) == 0 ||
+		 (request->after == 0 && GgTakesBounds(so))) &&
 		(request->after == 0 || (request->measured & (ref->halved ^ halved)) == 0))
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
@@ -347,7 +355,7 @@ ListsWithoutWalk(const GgScanOpaque *so)
 	const GgDeviceAnswer *device = &so->device;
 
 	if (so->filter != NULL)
-		return device->ref.rowless & ~device->walked;
+		return GgTakesBounds(so) ? 0 : device->ref.rowless & ~device->walked;
 	return so->mode != GG_ITERATIVE_OFF && GG_LIMITED_WALK(LimitedRows(so)) > GG_MAX_ITOPK ?
 		device->ref.rowless : 0;
 }
@@ -447,7 +455,7 @@ AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 /*
  * The first lists of a scan with a filter are half as long as those of walks: of those the scan
  * hands out half, and these are exact.  Over 1M x 128 a list of 10 takes 30 to 40 us less than one
- * of 64, whatever the filter is.
+ * of 64, whatever the filter is.  Of bounds there is one list, so it is long.
  */
 static void
 AskFiltered(const GgScanOpaque *so, GgAsk *ask)
@@ -455,7 +463,9 @@ AskFiltered(const GgScanOpaque *so, GgAsk *ask)
 	const uint32 itopk = so->params.itopk_size;
 	uint32		k = so->mode == GG_ITERATIVE_OFF ? itopk : (itopk + 1) / 2;
 
-	if (so->limit > 0 && !so->recheck)
+	if ((ask->request.lists & so->device.ref.rowless) != 0)
+		k = Min(GG_BOUNDED_LIST, GgServiceDeepRoom(gg_request_lists(&ask->request)) / 4);
+	else if (so->limit > 0 && !so->recheck)
 		k = Min(GG_LIMITED_EXACT(so->limit),
 				GgServiceDeepRoom(gg_request_lists(&ask->request)));
 	GgAskForDeep(so, ask, k, 0);

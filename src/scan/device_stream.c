@@ -22,6 +22,11 @@
  * distances to these.  What rounding can do to them has a bound (bound.c).  So rows are measured
  * here until none that was not can be nearer than the next one (Settle()): for LIMIT 10 that is
  * some 16 of them.  A row may have to wait for the next deep list.
+ *
+ * Where a device has codes alone (GgResidentRef.rowless), keys of a list under a filter have bounds
+ * themselves (rules/codes.h), and rows are measured likewise: for LIMIT 10 some 100 of them.  There
+ * is one such list, of GG_BOUNDED_LIST keys.  A scan that comes to its end wants so much that it
+ * would soon have measured all rows that match.
  */
 #include "scan/device.h"
 #include "scan/row_filter.h"
@@ -49,8 +54,9 @@ typedef struct DeviceStream
 	uint32		next_key;
 	bool		ended;			/* there are no more than these */
 
-	/* where rows are rounded */
+	/* where rows are rounded, or keys have bounds */
 	bool		rounded;
+	bool		bounded;
 	GgBound		halves;
 	uint32		measured;		/* keys before this place were measured here; those not returned are
 								 * in order */
@@ -85,6 +91,8 @@ KeepKeys(const GgScanOpaque *so, GgStream *stream, uint32 waiting, uint32 k)
 		state->after = state->keys[n - 1];
 	state->measured = waiting;
 	state->rounded = stream->segment != NULL && (so->device.ref.halved >> state->list & 1) != 0;
+	state->bounded = stream->segment != NULL && state->deep &&
+		(so->device.ref.rowless >> state->list & 1) != 0;
 	if (state->rounded)
 		GgBoundInitHalves(&state->halves, so->meta, so->query);
 	if (!state->deep)
@@ -219,7 +227,8 @@ IsThere(GgScanOpaque *so, const GgStream *stream)
 
 	if (stream->segment == NULL)
 		return ref->delta_pages == stream->end_page;
-	if (state->deep && (ref->rowless >> state->list & 1) != 0)
+	if (state->deep && (ref->rowless >> state->list & 1) != 0 &&
+		(state->after != 0 || !GgTakesBounds(so)))
 	{
 		GgRequireDevice(so->index, GG_REASON_CODED);
 		return false;
@@ -231,8 +240,8 @@ IsThere(GgScanOpaque *so, const GgStream *stream)
 }
 
 /*
- * Length of the next deep list.  It is short where the scan was to have walks instead and has had
- * few rows.
+ * Length of the next deep list.  It is long where keys have bounds, and short where the scan was to
+ * have walks instead and has had few rows.
  */
 static uint32
 DeepLength(const GgScanOpaque *so, const GgStream *stream)
@@ -240,6 +249,8 @@ DeepLength(const GgScanOpaque *so, const GgStream *stream)
 	const DeviceStream *state = stream->state;
 	uint32		asked = state->nfilled + (so->device.walked == 0);
 
+	if (stream->segment != NULL && (so->device.ref.rowless >> state->list & 1) != 0)
+		return GG_BOUNDED_LIST;
 	if (asked == 0 && stream->handed + so->params.itopk_size <= GG_SHORT_DEEP)
 		return (uint32) stream->handed + so->params.itopk_size;
 	return asked <= 1 ? GgFirstDeepList(GgExpectedOfStream(so, stream)) : NEXT_DEEP;
@@ -374,9 +385,18 @@ IsHalfUsed(const GgScanOpaque *so, const GgStream *stream)
 	return so->mode != GG_ITERATIVE_OFF && state->next_key * 2 > state->asked;
 }
 
+/* No row that is not measured yet, and is not before this key, is nearer than this. */
+static double
+BoundOf(const DeviceStream *state, uint64 key)
+{
+	const float distance = key_distance(key);
+
+	return state->bounded ? distance : GgBoundOfKey(&state->halves, distance);
+}
+
 /*
- * Where rows are rounded: measure until no row that was not can be nearer than the next one.
- * False: one behind the end of a deep list can.
+ * Where rows are rounded, or keys have bounds: measure until no row that was not can be nearer than
+ * the next one.  False: one behind the end of a deep list can.
  */
 static bool
 Settle(GgScanOpaque *so, GgStream *stream)
@@ -385,6 +405,7 @@ Settle(GgScanOpaque *so, GgStream *stream)
 
 	for (;;)
 	{
+		const uint32 measured = state->measured;
 		uint64		behind = GG_NO_KEY;
 
 		if (state->measured < state->nkeys)
@@ -392,16 +413,17 @@ Settle(GgScanOpaque *so, GgStream *stream)
 		else if (state->deep && !state->ended)
 			behind = state->after;
 		if (state->next_key < state->measured &&
-			(behind == GG_NO_KEY || key_distance(state->keys[state->next_key]) <=
-			 GgBoundOfKey(&state->halves, key_distance(behind))))
+			(behind == GG_NO_KEY ||
+			 key_distance(state->keys[state->next_key]) <= BoundOf(state, behind)))
 			return true;
 		if (state->measured == state->nkeys)
 			return false;
 		GgNeedSource(so, stream);
-		so->distances -= state->measured;
 		state->measured = GgSourceMeasureNext(&stream->source, state->keys, state->next_key,
-											  state->measured, state->nkeys);
-		so->distances += state->measured;
+											  measured, state->nkeys);
+		so->distances += state->measured - measured;
+		if (state->bounded)
+			so->reranked += state->measured - measured;
 	}
 }
 
@@ -412,7 +434,7 @@ HasNext(GgScanOpaque *so, GgStream *stream, bool whole)
 	DeviceStream *state = stream->state;
 
 	return state->next_key < state->nkeys && (whole || !IsHalfUsed(so, stream)) &&
-		(!state->rounded || Settle(so, stream));
+		(!(state->rounded || state->bounded) || Settle(so, stream));
 }
 
 /* The next key of the list that is to be handed out now; GG_NO_KEY: there is none. */

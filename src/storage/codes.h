@@ -110,8 +110,8 @@ GgRowsWanted(GgIterativeScan mode, const gg_search_params *settings, uint32 limi
 }
 
 /*
- * GgFilteredDeviceList() where the device has codes alone, so walks are all that it has.  0: the
- * CPU answers.  Planner and scan ask this.
+ * GgFilteredDeviceList() where the device has codes alone.  0: it does not walk.  Planner and scan
+ * ask this.
  */
 static inline uint32
 GgFilteredCodesList(const GgMetaPageData *meta, GgIterativeScan mode,
@@ -123,6 +123,15 @@ GgFilteredCodesList(const GgMetaPageData *meta, GgIterativeScan mode,
 
 	return share < GG_LEAST_WALKED_SHARE || wanted / share > GG_MAX_ITOPK ? 0 :
 		(uint32) (wanted / share);
+}
+
+/* GgFilteredCodesList() is 0: does the device have a list of bounds of the rows that match? */
+static inline bool
+GgHasBoundedList(const GgMetaPageData *meta, GgIterativeScan mode, uint32 limit)
+{
+	return mode != GG_ITERATIVE_OFF && meta->coded == GG_CODES_NONE &&
+		gg_code_has_bounds((gg_metric) meta->metric) &&
+		limit <= GG_BOUNDED_LIST / GG_BOUNDED_TIMES;
 }
 
 /* Are all rows read that are due, however far the next ones are? */

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "../../src/keys.h"
+#include "../../src/rules/codes.h"
 
 #include "harness.h"
 #include "serve_bulk.h"
@@ -54,7 +55,10 @@ typedef struct deep_spec
 	uint32_t	spare;			/* rows that there is memory for beyond n */
 	bool		graph;			/* of a kind: engines then keep what walks read, too */
 	deep_kind	kind;
+	gg_codes	codes;			/* and no rows: keys then have bounds.  It takes a graph */
 } deep_spec;
+
+#define DEEP_CODE_SEED 99u
 
 typedef struct deep_scene
 {
@@ -243,6 +247,35 @@ deep_vectors(deep_scene *s, uint64_t *random)
 	free(row);
 }
 
+/* Of each node its bound, from codes that are made here. */
+static inline void
+deep_bounds(deep_scene *s, const float *query)
+{
+	const deep_spec *spec = &s->spec;
+	const size_t bytes = spec->dim * gg_element_size(spec->element);
+	float	   *scratch = malloc(2 * spec->dim * sizeof(float));
+	gg_code_bounds bounds;
+	gg_code_query code;
+	gg_coder	coder;
+	uint8_t    *record;
+
+	CHECK_OK(gg_coder_init(&coder, spec->metric, spec->dim, spec->codes, DEEP_CODE_SEED),
+			 "gg_coder_init");
+	CHECK_OK(gg_code_query_init(&coder, &code), "gg_code_query_init");
+	record = malloc(coder.record_bytes);
+	gg_code_query_set(&coder, query, scratch, &code);
+	bounds = gg_code_bounds_of(spec->metric, spec->dim, code.unit, code.base);
+	for (uint32_t i = 0; i < spec->n; i++)
+	{
+		gg_code_row(&coder, (const char *) s->vectors + i * bytes, spec->element, scratch, record);
+		s->distances[i] = gg_code_bound(&coder, record, &code, &bounds);
+	}
+	gg_code_query_free(&code);
+	gg_coder_free(&coder);
+	free(record);
+	free(scratch);
+}
+
 /* Another query; of each node its distance. */
 static inline void
 deep_new_query(deep_scene *s, uint64_t *random)
@@ -258,13 +291,18 @@ deep_new_query(deep_scene *s, uint64_t *random)
 	gg_query_prepare(spec->metric, prepared, spec->dim);
 	for (uint32_t i = 0; i < spec->n; i++)
 		s->distances[i] = distance((const char *) s->vectors + i * bytes, prepared, spec->dim);
+	if (spec->codes != GG_CODES_NONE)
+		deep_bounds(s, prepared);
 	free(prepared);
 }
 
 static inline void
 deep_write(deep_scene *s, gg_part part, const void *src, uint64_t bytes)
 {
-	const uint64_t piece = 100003;
+	/* where rows become codes, pieces are of whole ones */
+	const uint64_t row = s->spec.dim * gg_element_size(s->spec.element);
+	const uint64_t piece = part == GG_PART_ROWS && s->spec.codes != GG_CODES_NONE ?
+		(100003 / row + 1) * row : 100003;
 
 	for (uint64_t at = 0; at < bytes; at += piece)
 		CHECK_OK(s->engine->index_write(s->index, part, at, (const char *) src + at,
@@ -290,7 +328,10 @@ deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double 
 {
 	const gg_shape shape_of_rows = {.capacity = spec->n + spec->spare,.dim = spec->dim,
 									.element = spec->element,.metric = spec->metric,
-									.degree = spec->graph,.npivots = spec->graph};
+									.degree = spec->graph,.npivots = spec->graph,
+									.codes = spec->codes,.code_seed = DEEP_CODE_SEED,
+									.row_place = spec->codes != GG_CODES_NONE ? GG_ROWS_NONE :
+									GG_ROWS_DEVICE};
 	gg_shape	shape = shape_of_rows;
 	uint64_t	random = spec->n * 31 + spec->dim;
 
@@ -1104,6 +1145,26 @@ deep_spoil(int i, deep_request *deep, gg_filter *filter, size_t region, uint32_t
 		default: return false;
 	}
 	return true;
+}
+
+/* Codes of inner products have no bounds. */
+static inline void
+deep_without_bounds(const gg_engine *engine)
+{
+	const deep_spec spec = {.n = 50,.dim = 8,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,
+		.graph = true,.codes = GG_CODES_INT4};
+	deep_scene	s;
+
+	if (!deep_make(&s, engine, &spec, 0) || !deep_open(&s))
+		return;
+
+	const deep_request deep = {.slot = 1,.list = 7,.k = 10,.keys = s.keys_at,
+		.matches = s.keys_at + GG_MAX_DEEP * 8,.ticket = ++deep_ticket};
+
+	CHECK(submit_deep(&s.region, s.index, DEEP_QUEUE, spec.dim, &deep, 1).code == GG_EUNSUPPORTED,
+		  "a deep list of inner products without rows");
+	bulk_close(&s.region);
+	deep_free(&s);
 }
 
 static inline void

@@ -281,6 +281,10 @@ test_deep(void)
 		{.n = 2000,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.offsets = true},
 		{.n = 5000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.coarse = true},
 		{.n = 2000,.dim = 5,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.spare = 77},
+		{.n = 3000,.dim = 40,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true,
+			.codes = GG_CODES_INT4},
+		{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,
+			.offsets = true,.graph = true,.codes = GG_CODES_INT8},
 		{.n = 1,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
 		{.n = 0,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.spare = 3}
 	};
@@ -296,6 +300,7 @@ test_deep(void)
 	}
 	deep_bad_offsets(engine);
 	deep_refusals(engine);
+	deep_without_bounds(engine);
 }
 
 int

@@ -1,6 +1,6 @@
 # A device that has no room for an index's rows, in its own memory or in the host's, holds codes
 # alone: it walks by them, and the backend measures what it found by the index's pages. Answers are
-# those of full rows. Filters, long scans and small segments are the CPU's.
+# those of full rows. Long scans and small segments are the CPU's.
 use strict;
 use warnings;
 
@@ -137,7 +137,7 @@ is($node->safe_psql('postgres', "SELECT recall('items', '<->', 10)"), '1.0000',
 is($node->safe_psql('postgres', 'SET gpugraph.itopk_size = 64;
 	SELECT recall(\'items\', \'<->\', 10)'), '1.0000', 'and larger ones walked');
 is(last_scan("SELECT id FROM items WHERE cat = 3 $query LIMIT 10", "engine || ' ' || filter"),
-	'cpu exact', 'a filter that few rows pass is the CPU\'s');
+	'gpu exact', 'a filter that few rows pass is the device\'s, too: residency_bounds.pl');
 
 # a filter that many rows pass: the device walks, and of what it found the rows that match are
 # measured here

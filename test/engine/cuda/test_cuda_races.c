@@ -429,6 +429,24 @@ test_deep(void)
 	free(tids);
 }
 
+/* Lists of an index without rows, by each kind of codes. */
+static void
+test_bounds(void)
+{
+	for (gg_codes codes = GG_CODES_INT8; codes <= GG_CODES_INT2; codes++)
+	{
+		const deep_spec spec = {.n = 300,.dim = 40,.metric = GG_METRIC_L2,.graph = true,
+			.codes = codes};
+		deep_scene	s;
+
+		if (!deep_make(&s, &gg_cuda_engine, &spec, 0) || !deep_open(&s))
+			return;
+		deep_read(&s, NULL, 120, 2, "bounds");
+		bulk_close(&s.region);
+		deep_free(&s);
+	}
+}
+
 /* Every kind of filter, where nodes are rows and where they have some. */
 static void
 test_filters(void)
@@ -905,6 +923,7 @@ run_serving(void)
 			}
 	run("filters", test_filters, GG_METRIC_L2, FLOATS, 0);
 	run("several", test_several, GG_METRIC_L2, FLOATS, 0);
+	run("bounds", test_bounds, GG_METRIC_L2, FLOATS, 0);
 	run("pruned", test_pruned, GG_METRIC_L2, FLOATS, 0);
 	run("pruned", test_pruned, GG_METRIC_L2, HALVES, 0);
 	/* narrow records, and those of more than 1 kB with 2 bits, too */

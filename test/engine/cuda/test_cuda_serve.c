@@ -1469,6 +1469,35 @@ test_deep(void)
 	}
 	deep_bad_offsets(&gg_cuda_engine);
 	deep_refusals(&gg_cuda_engine);
+	deep_without_bounds(&gg_cuda_engine);
+}
+
+/* Of an index without rows: keys have bounds, those of gg_code_bound(). */
+static void
+test_bounds(void)
+{
+	static const deep_spec specs[] = {
+		{.n = 3000,.dim = 40,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true,
+			.codes = GG_CODES_INT4},
+		{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,
+			.offsets = true,.graph = true,.codes = GG_CODES_INT4},
+		{.n = 1001,.dim = 768,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.graph = true,
+			.codes = GG_CODES_INT8},
+		{.n = 500,.dim = 3,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.spare = 5,
+			.graph = true,.codes = GG_CODES_INT2},
+		{.n = 100,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true,
+			.codes = GG_CODES_INT4}
+	};
+
+	for (uint32_t i = 0; i < (harness_fewest() ? 4 : 5); i++)
+	{
+		deep_spec	spec = specs[i];
+
+		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
+		deep_test(&gg_cuda_engine, &spec, spec.metric == GG_METRIC_L2 ? 0 : 1e-5);
+		if (!harness_small() || i < 2)
+			deep_several(&gg_cuda_engine, &spec, spec.metric == GG_METRIC_L2 ? 0 : 1e-5);
+	}
 }
 
 /* Requests that share a filter; so wide rows, too, that queries do not share those. */
@@ -1680,6 +1709,7 @@ main(void)
 	harness_run("bulk", test_bulk);
 	harness_run("group", test_group);
 	harness_run("deep", test_deep);
+	harness_run("bounds", test_bounds);
 	harness_run("deep, slabs", test_deep_slabs);
 	harness_run("several requests", test_several);
 	harness_run("few TIDs", test_few_tids);

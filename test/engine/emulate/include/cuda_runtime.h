@@ -90,6 +90,23 @@ static inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned) x
 static inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(x); }
 static inline unsigned __umulhi(unsigned x, unsigned y) { return (uint64_t) x * y >> 32; }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+static inline int
+__dp4a(int a, int b, int sum)
+{
+	uint32_t	total = (uint32_t) sum;
+
+	for (int i = 0; i < 32; i += 8)
+		total += (uint32_t) ((int8_t) (a >> i) * (int8_t) (b >> i));
+	return (int) total;
+}
+static inline unsigned
+__dp4a(unsigned a, unsigned b, unsigned sum)
+{
+	for (int i = 0; i < 32; i += 8)
+		sum += (a >> i & 0xFF) * (b >> i & 0xFF);
+	return sum;
+}
+static inline float __fsqrt_rn(float x) { return sqrtf(x); }
 static inline float __fmul_rn(float x, float y) { return x * y; }
 static inline float __fadd_rn(float x, float y) { return x + y; }
 static inline double __dmul_rn(double x, double y) { return x * y; }

@@ -1,0 +1,248 @@
+/*
+ * bounds.cu
+ *		Keys of records in memory, with bounds of distances (rules/codes.h): for deep lists of an
+ *		index that has codes alone.
+ *
+ * Shapes		records n x walk_stride bytes, one query of dim float32, bits of nodes or none for
+ *				all of them -> keys of the rows [first, end).
+ * Requires		L2 or cosine.
+ * Mapping		Each block makes the query ready for records.  A warp takes a word of 32 rows at a
+ *				time, those whose bit is set packed together.  TEAM lanes read a record, and sum
+ *				four bytes an instruction: the products with the high and the low bytes of the
+ *				query, the levels, and their squares.
+ * Shared		the query (4 bytes per element), and as made ready (2 bytes); 32 row numbers a warp.
+ * Oracle		gg_code_bound(): the same bits, but for the query's length under cosine, whose sum
+ *				is in another order.
+ * Cost			Not measured.  Memory: the records once, 400 bytes each at 768 dimensions, 4 bits.
+ */
+#include "bounds.h"
+#include "codes.cuh"
+#include "keys.cuh"
+#include "measure.cuh"
+#include "piece.cuh"
+
+#define WARPS 8
+#define TEAM 8					/* 128 bytes of a record at a time */
+#define BLOCKS_PER_SM 4
+
+/* Of a record, or of a part of it; they may wrap on the way. */
+struct level_sums
+{
+	int32_t		high;			/* products with the query's high bytes */
+	int32_t		low;
+	uint32_t	levels;
+	uint32_t	squares;
+};
+
+/*
+ * Four levels, and the bytes of the query that they meet.  Signed bytes hold no levels of 8 bits,
+ * so these are less 128, which code_factor.sum gives back.
+ */
+template <int BITS>
+static __device__ __forceinline__ void
+add_levels(uint32_t levels, uint32_t high, uint32_t low, level_sums &sums)
+{
+	const int32_t held = (int32_t) (BITS == 8 ? levels ^ 0x80808080u : levels);
+
+	sums.high = __dp4a(held, (int32_t) high, sums.high);
+	sums.low = __dp4a(held, (int32_t) low, sums.low);
+	sums.levels = __dp4a(levels, 0x01010101u, sums.levels);
+	sums.squares = __dp4a(levels, levels, sums.squares);
+}
+
+/* A piece of a record; query: its bytes for plane 0 of high ones, others pitch apart. */
+template <int BITS>
+static __device__ __forceinline__ void
+add_piece(uint4 piece, const uint4 *query, uint32_t pitch, level_sums &sums)
+{
+	constexpr uint32_t planes = 8 / BITS;
+	constexpr uint32_t mask = BITS == 8 ? 0xFFFFFFFFu : BITS == 4 ? 0x0F0F0F0Fu : 0x03030303u;
+
+#pragma unroll
+	for (uint32_t plane = 0; plane < planes; plane++)
+	{
+		const uint4 high = query[plane * pitch];
+		const uint4 low = query[(planes + plane) * pitch];
+
+		add_levels<BITS>(piece.x >> (plane * BITS) & mask, high.x, low.x, sums);
+		add_levels<BITS>(piece.y >> (plane * BITS) & mask, high.y, low.y, sums);
+		add_levels<BITS>(piece.z >> (plane * BITS) & mask, high.z, low.z, sums);
+		add_levels<BITS>(piece.w >> (plane * BITS) & mask, high.w, low.w, sums);
+	}
+}
+
+/* The team's sums of a record; NULL: there is none. */
+template <int BITS>
+static __device__ __forceinline__ level_sums
+sum_record(const search_view &view, const char *record, const uint4 *query, uint32_t member)
+{
+	const uint32_t pitch = code_plane_bytes(view.walk_pieces) / 16;
+	level_sums	sums = {0, 0, 0, 0};
+
+	for (uint32_t i = member; i < view.walk_pieces; i += TEAM)
+	{
+		uint4		piece = load_piece(record, i, record != NULL);
+
+		/* the head */
+		if (i == view.walk_pieces - 1)
+			piece.z = piece.w = 0;
+		add_piece<BITS>(piece, query + i, pitch, sums);
+	}
+#pragma unroll
+	for (int offset = TEAM / 2; offset > 0; offset >>= 1)
+	{
+		sums.high += __shfl_xor_sync(GG_FULL_WARP, sums.high, offset);
+		sums.low += __shfl_xor_sync(GG_FULL_WARP, sums.low, offset);
+		sums.levels += __shfl_xor_sync(GG_FULL_WARP, sums.levels, offset);
+		sums.squares += __shfl_xor_sync(GG_FULL_WARP, sums.squares, offset);
+	}
+	return sums;
+}
+
+template <int BITS>
+static __device__ __forceinline__ float
+record_bound(const search_view &view, const char *record, const level_sums &sums,
+			 const code_factor &factor, const gg_code_bounds &bounds)
+{
+	const gg_code_head head = load_head(record, (size_t) view.walk_pieces * 16);
+	const uint32_t dot = (uint32_t) sums.high * 256 + (uint32_t) sums.low +
+		(BITS == 8 ? 128 * (uint32_t) factor.sum : 0);
+	const float estimate = gg_code_estimate(head, BITS, (int32_t) dot, factor.sum, factor.scale,
+											factor.base);
+
+	return gg_code_bound_of(&bounds, head,
+							gg_code_length(BITS, view.dim, sums.squares, sums.levels), estimate);
+}
+
+/* Grid: over the rows. */
+template <int BITS>
+__global__ void __launch_bounds__(WARPS * 32)
+bounds_kernel(const __grid_constant__ search_view view, const __grid_constant__ measure_args args)
+{
+	extern __shared__ __align__(16) char shared[];
+	__shared__ uint32_t packed[WARPS * 32];
+	const uint32_t work_bytes = code_work_bytes(view.dim);
+	uint32_t   *query = (uint32_t *) (shared + work_bytes);
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t warp = threadIdx.x >> 5;
+	const uint32_t words = (args.end + 31) / 32;
+	code_factor factor;
+	gg_code_bounds bounds;
+
+	code_take_query<WARPS>(view, args.queries, (float *) shared,
+						   shared + work_bytes - CODE_FOLD_BYTES);
+	factor = code_prepare_product<BITS, WARPS>(view, (float *) shared,
+											   shared + work_bytes - CODE_FOLD_BYTES, query);
+	bounds = gg_code_bounds_of(view.metric, view.dim, factor.scale, factor.base);
+
+	for (uint32_t taken = blockIdx.x * WARPS + warp;; taken += gridDim.x * WARPS)
+	{
+		const uint32_t word = args.first / 32 + taken;
+		uint64_t   *out = args.keys + (size_t) taken * 32;
+		measure_word rows;
+
+		if (word >= words)
+			break;
+		rows = take_measure_word(args, args.filter, word, out, lane);
+		if (rows.count == 0)
+			continue;
+		rows.row = pack_word(word, rows.bits, rows.count, packed + warp * 32, lane);
+#pragma unroll 1
+		for (uint32_t base = 0; base < rows.count; base += 32 / TEAM)
+		{
+			const uint32_t slot = base + lane / TEAM;
+			const uint32_t row = __shfl_sync(GG_FULL_WARP, rows.row, slot & 31);
+			const char *record = slot < rows.count ?
+				view.walk_rows + (size_t) row * view.walk_stride : NULL;
+			const level_sums sums = sum_record<BITS>(view, record, (const uint4 *) query,
+													 lane % TEAM);
+
+			if (lane % TEAM == 0 && record != NULL)
+			{
+				const uint64_t key = make_key(record_bound<BITS>(view, record, sums, factor,
+																 bounds), row);
+
+				out[row - word * 32] = key > args.after ? key : GG_KEY_NONE;
+			}
+		}
+	}
+}
+
+static uint32_t
+shared_for(const search_view *view)
+{
+	return code_work_bytes(view->dim) +
+		2 * (8 / view->code_bits) * code_plane_bytes(view->walk_pieces);
+}
+
+template <int BITS>
+static kernel_state *
+bounds_state(void)
+{
+	static kernel_state state;
+
+	return &state;
+}
+
+template <int BITS>
+static cudaError_t
+ready_bounds(const search_device *device)
+{
+	return kernel_ready(bounds_state<BITS>(), (const void *) bounds_kernel<BITS>, false, device);
+}
+
+template <int BITS>
+static cudaError_t
+launch_bounds(const search_view *view, const measure_args *args, const search_device *device,
+			  cudaStream_t stream)
+{
+	const uint32_t blocks = ((args->end - args->first + 31) / 32 + WARPS - 1) / WARPS;
+	cudaError_t error = ready_bounds<BITS>(device);
+	uint32_t	most;
+	int			per_sm;
+
+	if (error == cudaSuccess)
+		error = kernel_blocks_per_sm(bounds_state<BITS>(), (const void *) bounds_kernel<BITS>,
+									 WARPS * 32, shared_for(view), device, &per_sm);
+	if (error != cudaSuccess)
+		return error;
+	most = (uint32_t) (device->sms * (per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm));
+	bounds_kernel<BITS><<<blocks < most ? blocks : most, WARPS * 32, shared_for(view), stream>>>
+		(*view, *args);
+	return cudaGetLastError();
+}
+
+/* call(std::integral_constant<int, BITS>) */
+template <typename CALL>
+static cudaError_t
+with_bits(const search_view *view, CALL call)
+{
+	switch (view->code_bits)
+	{
+		case 8:
+			return call(std::integral_constant<int, 8>());
+		case 4:
+			return call(std::integral_constant<int, 4>());
+		default:
+			return call(std::integral_constant<int, 2>());
+	}
+}
+
+cudaError_t
+search_bounds_launch(const search_view *view, const measure_args *args,
+					 const search_device *device, cudaStream_t stream)
+{
+	return with_bits(view, [&](auto bits)
+					 {
+						 return launch_bounds<decltype(bits)::value>(view, args, device, stream);
+					 });
+}
+
+cudaError_t
+search_bounds_ready(const search_view *view, const search_device *device)
+{
+	return with_bits(view, [&](auto bits)
+					 {
+						 return ready_bounds<decltype(bits)::value>(device);
+					 });
+}

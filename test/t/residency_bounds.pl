@@ -1,0 +1,165 @@
+# Filters that few rows pass, on a device that holds codes alone: it passes over codes, and hands
+# out bounds of distances.  The backend measures the rows that these leave in question, and the
+# answer is exact.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('bounds', conf => <<'CONF');
+gpugraph.device_storage = codes
+gpugraph.host_memory = 0
+CONF
+my $fast = 'SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off';
+my $slow = 'SET enable_indexscan = off; SET enable_bitmapscan = off';
+
+# The index on items anew, with codes alone: its state.  share: of what it takes with rows.
+sub make_index
+{
+	my ($columns, $options, $share) = @_;
+
+	leave_room($node, 'items_idx', 1000);
+	$node->safe_psql('postgres', <<"SQL");
+DROP INDEX items_idx;
+CREATE INDEX items_idx ON items USING gpugraph ($columns) WITH (seal_rows = 0 $options);
+SELECT gpugraph_prewarm('items_idx');
+SQL
+	leave_room($node, 'items_idx', int(of_index($node, 'bytes') * ($share || 0.65) / 1048576));
+	$node->psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	return of_index($node, "concat_ws(' ', state, coded_segments, rowless_segments,
+		missing_segments)");
+}
+
+sub last_scan
+{
+	my ($sql, $columns) = @_;
+
+	return $node->safe_psql('postgres',
+		"$fast; $sql \\g /dev/null\nSELECT $columns FROM gpugraph_last_scan()");
+}
+
+# Distances of all queries' nearest rows that pass, which do not name equal ones.
+sub nearest
+{
+	my ($filter, $limit, $operator) = @_;
+
+	return <<"SQL";
+SELECT q, string_agg(d::text, ' ' ORDER BY n)
+	FROM queries, LATERAL (SELECT row_number() OVER () AS n, d
+		FROM (SELECT (items.val $operator queries.val)::real AS d FROM items WHERE $filter
+			ORDER BY items.val $operator queries.val LIMIT $limit) s) t GROUP BY q ORDER BY q
+SQL
+}
+
+# The device answers, and as the plain plan does.
+sub is_exact
+{
+	my ($what, $filter, $limit, %options) = @_;
+	my $sql = nearest($filter, $limit, $options{operator} || '<->');
+	my ($gpu, $cpu) = answered_by($node);
+	my $plan = $options{plan} || $fast;
+
+	is($node->safe_psql('postgres', "$plan; $sql"), $node->safe_psql('postgres', "$slow; $sql"),
+		"$what: $filter LIMIT $limit");
+	my ($gpu_after, $cpu_after) = answered_by($node);
+	is(join(' ', $gpu_after - $gpu, $cpu_after - $cpu), $options{answers} || '20 0',
+		"$what: $filter LIMIT $limit: who answers");
+	return;
+}
+
+make_items($node, 26000, 64);
+is(make_index('val vector_l2_ops, cat, big', ''), 'ready 1 1 0', 'codes alone');
+for my $case ([ 'cat = 3', 10 ], [ 'cat < 6', 100 ], [ 'big = 7', 10 ], [ 'big = 7', 100 ],
+	[ 'cat = 3 AND big > 250', 7 ], [ 'cat IN (1, 4, 9) AND big <> 59', 50 ], [ 'cat > 90', 10 ])
+{
+	is_exact('one segment', @$case);
+}
+
+# fewer rows are measured than match
+my $query = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';
+my ($engine, $filter, $matches, $reranked) = split /\|/, last_scan(
+	"SELECT id FROM items WHERE cat < 8 $query LIMIT 10", 'engine, filter, matches, reranked');
+is("$engine $filter $matches", 'gpu exact 4160', 'what a scan tells');
+cmp_ok($reranked, '>=', 10, 'rows that the backend measured');
+cmp_ok($reranked, '<', 2000, '... are not all that match');
+
+# a longer answer than the list of bounds begins with the device, where it is not known before
+is(last_scan("SELECT id FROM items WHERE cat < 8 $query LIMIT 600", 'engine'), 'cpu',
+	'an answer that the list is too short for');
+is($node->safe_psql('postgres', <<"SQL"), '4160|t|t', 'a cursor that goes on to the end');
+$fast;
+CREATE TEMP TABLE rows (n serial, id int, d float8);
+DO \$\$
+DECLARE
+	c CURSOR FOR SELECT id, val <-> (SELECT val FROM queries WHERE q = 1) AS d FROM items
+		WHERE cat < 8 $query;
+	r record;
+BEGIN
+	FOR r IN c LOOP INSERT INTO rows (id, d) VALUES (r.id, r.d); END LOOP;
+END \$\$;
+SELECT count(DISTINCT id), bool_and(d > before - 1e-5), max(n) = 4160
+	FROM (SELECT n, id, d, lag(d, 1, d) OVER (ORDER BY n) AS before FROM rows) s
+SQL
+is(last_scan("SELECT id FROM items WHERE cat < 8 $query", 'engine, rows, matches'),
+	'gpu|4160|4160', 'which the device began');
+my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $fast;
+	SELECT count(*) FROM (SELECT id FROM items WHERE cat < 8 $query) s");
+like($err, qr/has codes and no vectors/, 'engine cuda says that the end is the CPU\'s');
+
+# bitmaps of another index
+$node->safe_psql('postgres', 'CREATE INDEX items_id_idx ON items ((id % 37)); ANALYZE items');
+my $bitmap = 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.engine = cuda';
+like($node->safe_psql('postgres', "$bitmap; EXPLAIN SELECT id FROM items WHERE id % 37 = 5 $query
+	LIMIT 10"), qr/GpugraphBitmapScan/, 'the planner restricts a scan to a bitmap');
+is_exact('bitmap', 'id % 37 = 5', 10, plan => $bitmap);
+is_exact('bitmap', 'id % 37 IN (5, 6, 11)', 60, plan => $bitmap);
+
+# ---- rows that come and go, and cancelled statements
+$node->safe_psql('postgres', <<'SQL');
+INSERT INTO items SELECT id + 50000, cat, big, val FROM items WHERE id % 10 = 0;
+INSERT INTO items SELECT id + 80000, cat, big, (SELECT val FROM items WHERE id = 53) FROM items
+	WHERE id <= 700;
+DELETE FROM items WHERE id % 7 = 0;
+SQL
+is_exact('delta, dead rows', 'cat = 3', 10);
+is_exact('delta, dead rows', 'big = 53', 60);
+for my $ms (1 .. 8)
+{
+	$node->psql('postgres', "SET statement_timeout = $ms; $fast; " . nearest('cat < 6', 50, '<->'));
+}
+is_exact('after statements that were cancelled', 'cat < 6', 50);
+$node->safe_psql('postgres', 'VACUUM items');
+is_exact('after VACUUM', 'cat = 3', 10);
+$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+is(of_index($node, 'rowless_segments'), '1', 'a merged segment has codes alone');
+is_exact('after a merge, equal rows', 'big = 53', 60);
+is_exact('after a merge', 'cat < 5', 100);
+
+# ---- segments, orders of rows, other types and distances
+is(make_index('val vector_l2_ops, cat, big', ', segment_rows = 11000'), 'ready 3 3 0', 'segments');
+is_exact('segments', 'cat = 3', 10);
+is_exact('segments', 'big < 60', 100);
+is_exact('segments, relaxed', 'cat = 3', 10,
+	plan => "$fast; SET gpugraph.iterative_scan = relaxed_order");
+is_exact('segments, off', 'cat = 3', 10, plan => "$fast; SET gpugraph.iterative_scan = off",
+	answers => '0 20');
+is(make_index('val vector_cosine_ops, cat', ''), 'ready 1 1 0', 'cosine');
+is_exact('cosine', 'cat = 3', 10, operator => '<=>');
+is_exact('cosine', 'cat < 6', 100, operator => '<=>');
+is(make_index('val vector_l2_ops, cat', ", storage = 'float16'", 0.8), 'ready 1 1 0', 'float16');
+is_exact('float16', 'cat = 3', 10);
+is_exact('float16', 'cat < 6', 100);
+is(make_index('val vector_ip_ops, cat', ''), 'ready 1 1 0', 'inner product');
+is_exact('inner product', 'cat = 3', 10, operator => '<#>', answers => '0 20');
+$node->safe_psql('postgres', 'DROP INDEX items_idx;
+	ALTER TABLE items ALTER val TYPE halfvec(64);
+	CREATE INDEX items_idx ON items USING gpugraph (val halfvec_l2_ops);
+	ALTER TABLE queries ALTER val TYPE halfvec(64)');
+is(make_index('val halfvec_cosine_ops, cat', '', 0.8), 'ready 1 1 0', 'halfvec');
+is_exact('halfvec', 'cat = 3', 10, operator => '<=>');
+$node->stop;
+done_testing();
