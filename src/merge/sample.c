@@ -35,6 +35,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
 #define SAMPLES				"gpugraph_samples"
@@ -275,7 +276,10 @@ InsertSample(Relation samples, const SampleKey *key, const GgLearnSample *sample
 	values[SAMPLE_DIMENSIONS - 1] = Int32GetDatum((int32) sample->dimensions);
 	values[SAMPLE_QUERIES - 1] = PointerGetDatum(queries);
 	tuple = heap_form_tuple(RelationGetDescr(samples), values, nulls);
+	/* the worker has no snapshot, and who writes rows that may be toasted must have one */
+	PushActiveSnapshot(GetTransactionSnapshot());
 	CatalogTupleInsert(samples, tuple);
+	PopActiveSnapshot();
 	heap_freetuple(tuple);
 	pfree(queries);
 }

@@ -129,8 +129,8 @@ SELECT error_of($$INSERT INTO t VALUES (110, 1, '[1e-20,1e-21,0]', NULL)$$);
 SELECT error_of($$INSERT INTO t VALUES (110, 1, '[1e20,0,0]', NULL)$$);
 DROP INDEX i;
 SELECT error_of($$CREATE INDEX i ON t USING gpugraph (val) WITH (storage = 'float16')$$);
--- Gone, not dead: a build reads dead rows that an old snapshot may see, and where another database has
--- a transaction, its id makes snapshots old.
+-- Gone, not dead: a build reads dead rows that an old snapshot may see, and the id of a transaction
+-- in another database makes snapshots old.
 CREATE TABLE kept AS SELECT * FROM t WHERE id <= 102;
 TRUNCATE t;
 INSERT INTO t SELECT * FROM kept;

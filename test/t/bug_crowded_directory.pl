@@ -27,7 +27,7 @@ CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
 	WITH (graph_degree = 16, intermediate_graph_degree = 16, seal_rows = 0);
 INSERT INTO items $rows(10001, 20000) i;
 DELETE FROM items WHERE id > 10000;
-VACUUM items;
+VACUUM (FREEZE) items;
 SQL
 
 # the vectors in many extents

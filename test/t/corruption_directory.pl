@@ -148,7 +148,7 @@ INSERT INTO $name SELECT * FROM pattern WHERE id <= 20;
 CREATE INDEX ${name}_idx ON $name USING gpugraph (val vector_l2_ops) WITH (graph_degree = 8);
 INSERT INTO $name SELECT * FROM pattern WHERE id > 20;
 DELETE FROM $name WHERE id > 20 AND id < 430 AND id % 2 = 0;
-VACUUM $name;
+VACUUM (FREEZE) $name;
 SQL
 }
 $node->safe_psql('postgres', $sql);
