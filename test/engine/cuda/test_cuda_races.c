@@ -435,8 +435,8 @@ test_bounds(void)
 {
 	for (gg_codes codes = GG_CODES_INT8; codes <= GG_CODES_INT2; codes++)
 	{
-		const deep_spec spec = {.n = 300,.dim = 40,.metric = GG_METRIC_L2,.graph = true,
-			.codes = codes};
+		const deep_spec spec = {.n = 300,.dim = 40,.metric = GG_METRIC_L2,
+			.element = GG_ELEMENT_F32,.graph = true,.codes = codes};
 		deep_scene	s;
 
 		if (!deep_make(&s, &gg_cuda_engine, &spec, 0) || !deep_open(&s))
