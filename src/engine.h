@@ -241,9 +241,9 @@ typedef struct gg_build_params
  * points).  Every node is reachable from the pivots along adjacency, and every pivot from pivot 0
  * along pivot_adjacency.  Pivots are in random order: any prefix of them is a random sample.
  *
- * Under TSDG an id in adjacency carries GG_EDGE_MARK where the edge's lambda is above
- * GG_TSDG_LAMBDA_LARGE.  GG_SEARCH_TSDG_LARGE passes over such edges, and every node is reachable
- * without them.
+ * Under TSDG an id in adjacency carries GG_EDGE_MARK where the edge's lambda is
+ * GG_TSDG_LAMBDA_LARGE or more.  GG_SEARCH_TSDG_LARGE passes over such edges, and every node is
+ * reachable without them.
  */
 typedef struct gg_graph
 {

@@ -167,7 +167,7 @@ public:
 	gg_cuda_buffer<uint8_t> changed;	/* n; none: all lists are to be reordered */
 };
 
-/* GRNND's pools, from lists of one iteration as they are, or from random pools. */
+/* GRNND's pools, from k-NN lists as they are, or from random pools. */
 static gg_status
 make_pools(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
 		   build_state *state, gg_build_stats *stats)
@@ -179,7 +179,6 @@ make_pools(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run 
 	double		begin;
 
 	first.intermediate_graph_degree = grnnd.start;
-	first.max_iterations = 1;
 	if (params->init == GG_INIT_RANDOM)
 		GG_TRY(gg_cuda_working_copy_make(data, run, &state->copy));
 	else

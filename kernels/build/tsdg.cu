@@ -154,7 +154,7 @@ rank_edges(const tsdg_args &args, uint32_t node, const gg_view_list &list)
 			place += lambdas[other] < lambdas[i] || (lambdas[other] == lambdas[i] && other < i);
 		if (place < args.most)
 			out[place] = lambdas[i] > args.lambda0 ? GG_NO_NODE : list.ids[i] |
-				(lambdas[i] > GG_TSDG_LAMBDA_LARGE ? GG_EDGE_MARK : 0);
+				(lambdas[i] >= GG_TSDG_LAMBDA_LARGE ? GG_EDGE_MARK : 0);
 	}
 	for (uint32_t at = list.count + threadIdx.x; at < args.most; at += blockDim.x)
 		out[at] = GG_NO_NODE;

@@ -109,7 +109,10 @@ group_reduce(float value, float *scratch)
 	return value;
 }
 
-/* 1 / |q| under cosine (0 for a zero query, whose distances are all 1), 1 otherwise */
+/*
+ * 1 / |q| under cosine (0 for a zero query, whose distances are all 1), 1 otherwise.  With a WARPS
+ * of 1 each warp of a block finds it by itself.
+ */
 template <int WARPS>
 static __device__ __forceinline__ float
 query_inverse_norm(const search_view &view, const float *raw, float *scratch)
@@ -118,7 +121,7 @@ query_inverse_norm(const search_view &view, const float *raw, float *scratch)
 
 	if (view.metric != GG_METRIC_COSINE)
 		return 1;
-	for (uint32_t i = threadIdx.x; i < view.dim; i += WARPS * 32)
+	for (uint32_t i = threadIdx.x % (WARPS * 32); i < view.dim; i += WARPS * 32)
 		sum += raw[i] * raw[i];
 	sum = group_reduce<WARPS, false>(sum, scratch);
 	return sum > 0 ? 1 / sqrtf(sum) : 0;

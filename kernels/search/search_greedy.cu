@@ -10,7 +10,8 @@
  * Mapping		a block of 8 warps per walk, whose seeds are its share of the pivots.  It measures
  *				32 rows at a time: of warps w and w + 1, w even, each takes 16 rows, and each pair
  *				of warps a quarter of the rows' length.  Warp 0 adds up the quarters, keeps R (a key
- *				per lane) and finds the next node, while the others wait at a barrier of the block.
+ *				per lane, with a flag where the walk was) and finds the next node, while the others
+ *				wait at a barrier of the block.
  *				No block waits for another.  At its end a walk measures R exactly, and leaves it in
  *				global memory.  The last block of a query merges the R of all.
  * Shared		the query (4 bytes per element), the quarters of 32 sums, twice, and 4 kB of nodes
@@ -43,8 +44,9 @@ typedef struct greedy_shared
 /* What warp 0 knows of its walk. */
 typedef struct greedy_walk
 {
-	uint64_t	kept;			/* R, ascending over the lanes */
+	uint64_t	kept;			/* R, ascending over the lanes; the flag: was expanded */
 	uint64_t	next;			/* the nearest newcomer of this step, or GG_KEY_NONE */
+	bool		went_on;		/* from a local minimum */
 	uint32_t	known;			/* nodes in the set of those seen */
 	uint32_t	parity;			/* of the sums of 32 rows, in all warps: which half is written */
 } greedy_walk;
@@ -89,6 +91,27 @@ keep_nodes(greedy_walk *walk, uint32_t *seen, uint64_t key, uint32_t lane)
 		visit(seen, SEEN_BITS, gg_key_id(walk->kept));
 	walk->known = __popc(__ballot_sync(GG_FULL_WARP, walk->kept != GG_KEY_NONE));
 	__syncwarp();
+}
+
+/* Warp 0: the node to expand, or GG_NO_NODE. */
+static __device__ __forceinline__ uint32_t
+take_next(greedy_walk *walk)
+{
+	uint64_t	next = walk->next;
+
+	if (next == GG_KEY_NONE && !walk->went_on)
+	{
+		/* GG_KEY_NONE has the flag */
+		const uint32_t left = __ballot_sync(GG_FULL_WARP, (walk->kept & 1) == 0);
+
+		walk->went_on = true;
+		if (left != 0)
+			next = __shfl_sync(GG_FULL_WARP, (unsigned long long) walk->kept, __ffs(left) - 1);
+	}
+	if (walk->kept == next)
+		walk->kept |= 1;
+	walk->next = GG_KEY_NONE;
+	return next == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(next);
 }
 
 /* Measure and keep 32 rows: those at `at`, of nodes `node`; GG_NO_NODE both: none. */
@@ -197,7 +220,7 @@ greedy_kernel(const __grid_constant__ search_view view,
 	const uint32_t first = blockIdx.x % args.walks * args.nseeds;
 	const uint32_t seeds = min(args.nseeds, view.npivots - first);
 	const float *raw = launch.queries + (size_t) query * view.dim;
-	greedy_walk walk = {GG_KEY_NONE, GG_KEY_NONE, 0, 0};
+	greedy_walk walk = {GG_KEY_NONE, GG_KEY_NONE, false, 0, 0};
 	greedy_query measured = {prepared, 0};
 	float		inverse;
 
@@ -221,9 +244,13 @@ greedy_kernel(const __grid_constant__ search_view view,
 	{
 		const uint32_t *edges;
 
-		if (threadIdx.x == 0)
-			shared.next = walk.next == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(walk.next);
-		walk.next = GG_KEY_NONE;
+		if (threadIdx.x < 32)
+		{
+			const uint32_t next = take_next(&walk);
+
+			if (threadIdx.x == 0)
+				shared.next = next;
+		}
 		__syncthreads();
 		if (shared.next == GG_NO_NODE)
 			break;

@@ -1,6 +1,6 @@
 /*
  * search_segmented.cu
- *		TSDG's search for large batches: one warp per query, with a segmented queue.
+ *		TSDG's search for large batches: a warp or two per query, with a segmented queue.
  *
  * Wang, Wang, Zhao: "Graph-based Approximate NN Search: A Revisit", 2022, section 4.2.  The
  * contract is in src/cpu/tsdg_search.c.
@@ -13,7 +13,9 @@
  *				measured, 16 rows at a time, and merged into the list R.  What is in R afterwards
  *				enters C, one node after the other: a segment has a cell per lane, so an insertion
  *				is a ballot and a shift.  Rows of more than WIDE_DIM elements have four warps, which
- *				measure together; warp 0 does the rest (search_warp.cuh).
+ *				measure together; warp 0 does the rest (search_warp.cuh).  Few queries (FEW_PER_SM)
+ *				have two warps, which measure 16 rows each side by side, and what enters C is asked
+ *				for its list at once: a step waits for two loads in a row instead of three.
  * Shared		the query (4 bytes per element), R (8 bytes per member), C (twice as many cells as R
  *				has members, at least 1 kB), a step's ids and keys, 64 pending keys, the visited
  *				set.  7.5 kB for 128 dimensions, itopk 64 and degree 32.
@@ -34,6 +36,14 @@
 #define SEGMENT_SIZE	32u		/* a cell per lane */
 #define MIN_SEGMENTS	4u
 #define LANE_SEGMENTS	2		/* segments whose heads a lane has */
+
+/*
+ * Up to so many queries per multiprocessor the device has warps to spare, as for a block per query
+ * of CAGRA's search (kernels/serve/index.cu).  Two warps add up each row's sum as one does, so the
+ * batch does not show in an answer; with four, as of wide rows, it would.
+ */
+#define FEW_PER_SM	8
+#define FEW_WARPS	2
 
 typedef struct segmented_args
 {
@@ -111,16 +121,21 @@ queue_pop(segmented_queue *queue, uint32_t lane)
 }
 
 /* Of a step's candidates, put those that are in R into C. */
+template <bool PREFETCH>
 static __device__ __forceinline__ void
-queue_newcomers(segmented_queue *queue, const uint64_t *keys, uint32_t count, uint64_t last,
-				uint32_t lane)
+queue_newcomers(const search_view &view, segmented_queue *queue, const uint64_t *keys,
+				uint32_t count, uint64_t last, uint32_t lane)
 {
 	for (uint32_t base = 0; base < count; base += 32)
 	{
 		const uint64_t key = base + lane < count ? keys[base + lane] : GG_KEY_NONE;
 		const uint32_t segment = gg_key_id(key) % queue->nsegments;
-		uint32_t	left = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE && key <= last);
+		const bool	enters = key != GG_KEY_NONE && key <= last;
+		uint32_t	left = __ballot_sync(GG_FULL_WARP, enters);
 
+		if (PREFETCH && enters)
+			asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
+														  (size_t) gg_key_id(key) * view.degree));
 		for (; left != 0; left &= left - 1)
 		{
 			const uint32_t from = __ffs(left) - 1;
@@ -206,7 +221,8 @@ segmented_kernel(const __grid_constant__ search_view view,
 	warp_list_clear<WARPS>(list);
 	for (uint32_t i = threadIdx.x; i < args.nsegments * SEGMENT_SIZE; i += WARPS * 32)
 		queue.cells[i] = GG_KEY_NONE;
-	inverse = query_inverse_norm<WARPS>(view, raw, sums);
+	/* two warps each take all of the norm, so that it has a warp's bits */
+	inverse = query_inverse_norm<WARPS == FEW_WARPS ? 1 : WARPS>(view, raw, sums);
 	factor = query_prepare<PATH, WARPS>(view, raw, inverse, shared, sums);
 	{
 		const uint64_t best = best_pivots<PATH, WARPS>(view, launch, blockIdx.x, shared, factor,
@@ -223,7 +239,8 @@ segmented_kernel(const __grid_constant__ search_view view,
 		measure_and_merge<PATH, WARPS>(view, ids, count, shared, factor, &list, keys);
 		if (!is_first_warp<WARPS>())
 			continue;
-		queue_newcomers(&queue, keys, count, list.keys[list.itopk - 1], lane);
+		queue_newcomers<WARPS == FEW_WARPS>(view, &queue, keys, count, list.keys[list.itopk - 1],
+											lane);
 		if (turn > 0)
 			forget_if_full(&list, count, view.degree);
 
@@ -236,9 +253,8 @@ segmented_kernel(const __grid_constant__ search_view view,
 }
 
 static segmented_args
-segmented_args_for(const search_view *view, const search_launch *launch)
+segmented_args_for(const search_view *view, const search_launch *launch, uint32_t warps)
 {
-	const bool	wide = view->dim > WIDE_DIM;
 	segmented_args args;
 	uint32_t	at;
 
@@ -253,7 +269,7 @@ segmented_args_for(const search_view *view, const search_launch *launch)
 	args.cells = at;
 	at += args.nsegments * SEGMENT_SIZE * 8;
 	args.sums = at;
-	at += wide ? SUMS_OF(WIDE_WARPS) * 4 : 0;
+	at += SUMS_OF(warps) * 4;
 	args.total = at;
 	return args;
 }
@@ -262,8 +278,11 @@ bool
 search_segmented_takes(const search_view *view, const search_launch *launch,
 					   const search_device *device)
 {
+	/* whatever the batch */
+	const uint32_t warps = view->dim > WIDE_DIM ? WIDE_WARPS : FEW_WARPS;
+
 	return view->code_bits == 0 &&
-		segmented_args_for(view, launch).total <= (uint32_t) device->shared_bytes;
+		segmented_args_for(view, launch, warps).total <= (uint32_t) device->shared_bytes;
 }
 
 template <int PATH, int WARPS>
@@ -272,7 +291,7 @@ launch_segmented(const search_view *view, const search_launch *launch, const sea
 				 const search_device *device, cudaStream_t stream)
 {
 	static kernel_state state;
-	const segmented_args args = segmented_args_for(view, launch);
+	const segmented_args args = segmented_args_for(view, launch, WARPS);
 	cudaError_t error = kernel_ready(&state, (const void *) segmented_kernel<PATH, WARPS>, false,
 									 device);
 
@@ -297,6 +316,9 @@ search_segmented_launch(const search_view *view, const search_launch *launch,
 						 if (view->dim > WIDE_DIM)
 							 return launch_segmented<PATH, WIDE_WARPS>(view, launch, slots, device,
 																	   stream);
+						 if (launch->nq <= FEW_PER_SM * (uint32_t) device->sms)
+							 return launch_segmented<PATH, FEW_WARPS>(view, launch, slots, device,
+																	  stream);
 						 return launch_segmented<PATH, 1>(view, launch, slots, device, stream);
 					 });
 }

@@ -39,6 +39,8 @@
  */
 #define DEFAULT_ITERATIONS			12u
 #define DEFAULT_TERMINATION			0.03f
+/* of the first iteration: what GRNND starts from needs no second one with clusters (grnnd.c) */
+#define GRNND_FIRST_TERMINATION		0.06f
 #define DEFAULT_RANDOM_ITERATIONS	30u
 #define DEFAULT_RANDOM_TERMINATION	0.002f
 
@@ -183,6 +185,8 @@ iterate(descent *d, gg_build_stats *stats)
 	uint32_t	limit = state->params->max_iterations;
 	float		termination = state->params->termination_threshold;
 	bool		random = state->params->init == GG_INIT_RANDOM;
+	float		first = state->params->algorithm == GG_ALGORITHM_GRNND && !random &&
+		!(termination > 0) ? GRNND_FIRST_TERMINATION : 0;
 	gg_status	status = gg_ok();
 
 	if (limit == 0)
@@ -203,8 +207,8 @@ iterate(descent *d, gg_build_stats *stats)
 		stats->iterations++;
 		stats->changed = (float) ((double) atomic_load(&d->entered) /
 								  ((double) state->n * state->k));
-		if (iteration > 0 &&
-			(double) atomic_load(&d->entered) < (double) termination * state->n * state->k)
+		if ((double) atomic_load(&d->entered) <
+			(double) (iteration == 0 ? first : termination) * state->n * state->k)
 			break;
 	}
 	return status;

@@ -158,9 +158,9 @@ gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_bui
 /* ---- TSDG ---------------------------------------------------------------- */
 
 #define GG_TSDG_ALPHA	1.1f
-#define GG_TSDG_LAMBDA0	10u
+#define GG_TSDG_LAMBDA0	9u
 
-/* A search of large batches goes along edges of this lambda and less. */
+/* A search of large batches goes along edges of a lower lambda. */
 #define GG_TSDG_LAMBDA_LARGE	5u
 
 /* What stage 1 multiplies distances with: alpha, squared where distances are squares. */

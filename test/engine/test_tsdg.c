@@ -103,7 +103,7 @@ static void
 naive_stage_2(const naive *on, uint32_t a, uint32_t *out)
 {
 	uint32_t	degree = on->params->graph_degree;
-	uint32_t	lambda0 = on->params->lambda0 ? on->params->lambda0 : 10;
+	uint32_t	lambda0 = on->params->lambda0 ? on->params->lambda0 : 9;
 	uint32_t	united[GG_MAX_DEGREE];
 	uint32_t	lambdas[GG_MAX_DEGREE];
 	bool		taken[GG_MAX_DEGREE] = {false};
@@ -129,7 +129,7 @@ naive_stage_2(const naive *on, uint32_t a, uint32_t *out)
 		out[at] = GG_NO_NODE;
 		if (best == count)
 			continue;
-		out[at] = united[best] | (lambdas[best] > 5 ? GG_EDGE_MARK : 0);
+		out[at] = united[best] | (lambdas[best] >= 5 ? GG_EDGE_MARK : 0);
 		taken[best] = true;
 	}
 }
@@ -404,7 +404,7 @@ test_determinism(void)
 		gg_build_params params = tsdg_32_64;
 
 		params.alpha = i == 0 ? 0 : 1.1f;
-		params.lambda0 = i == 0 ? 0 : 10;
+		params.lambda0 = i == 0 ? 0 : 9;
 		CHECK_OK(gg_cpu_build(&data, &params, &control, &graphs[i], NULL), "determinism");
 	}
 	CHECK(memcmp(graphs[0].adjacency, graphs[1].adjacency,

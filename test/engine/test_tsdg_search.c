@@ -136,7 +136,9 @@ naive_small(memory *m, uint32_t walks, key_list *all)
 	{
 		uint64_t	keys[1024];
 		key_list	list = {keys, 0};	/* R */
+		uint64_t	expanded[64];
 		uint64_t	next = GG_NO_KEY;
+		bool		went_on = false;
 
 		for (uint32_t i = w * nseeds; i < (w + 1) * nseeds && i < graph->npivots; i++)
 		{
@@ -153,6 +155,7 @@ naive_small(memory *m, uint32_t walks, key_list *all)
 			uint64_t	before[32];
 			uint32_t	nbefore = list.count;
 
+			expanded[step] = next;
 			memcpy(before, list.keys, nbefore * sizeof(uint64_t));
 			for (uint32_t i = 0; i < graph->degree && edges[i] != GG_NO_NODE; i++)
 			{
@@ -171,6 +174,19 @@ naive_small(memory *m, uint32_t walks, key_list *all)
 					was_there |= before[j] == list.keys[i];
 				if (!was_there)
 					next = list.keys[i];
+			}
+			/* once, the first one whose neighbours were not measured */
+			for (uint32_t i = 0; i < list.count && next == GG_NO_KEY && !went_on; i++)
+			{
+				bool		was_expanded = false;
+
+				for (int j = 0; j <= step; j++)
+					was_expanded |= expanded[j] == list.keys[i];
+				if (!was_expanded)
+				{
+					next = list.keys[i];
+					went_on = true;
+				}
 			}
 		}
 	}

@@ -252,14 +252,17 @@ static void
 test_searches(void)
 {
 	const bool	wide = row_kinds[now.rows].dim > 384;
+	const uint32_t many = 8 * sms + 1;	/* for which two warps a query are too many */
 	scene		s;
 
-	scene_open(&s, sms + 1, 0);
+	scene_open(&s, wide ? sms + 1 : many, 0);
 	search_exactly(&s, 1);
 	search_exactly(&s, 9);
 	search(&s, GG_SEARCH_SINGLE_CTA, 3);
 	search(&s, GG_SEARCH_TSDG_SMALL, 3);
 	search(&s, GG_SEARCH_TSDG_LARGE, 3);
+	if (!wide)
+		search(&s, GG_SEARCH_TSDG_LARGE, many);
 	search_group(s.cuda, s.data.dim, s.queries, true, 2);
 	search_group(s.cuda, s.data.dim, s.queries, true, 4 * (sms + 1) / 3 + 1);
 	/* blocks of fewer warps, where there are more of them than multiprocessors, and long lists */

@@ -647,7 +647,7 @@ test_variant(void)
 		.dim = forgetful ? 16 : dims[half][d],.metric = metric,
 		.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = forgetful ? 64 : 16,
 		.npivots = brief ? 8 : variant.wide ? 300 : 40,
-	.nq = many ? 140 : 12,.marked = d == 1};
+	.nq = many ? 140 : 70,.marked = d == 1};
 	uint32_t	filter[700 / 32 + 1];
 	scene		s;
 
@@ -677,6 +677,7 @@ test_variant(void)
 			break;
 		case 7:
 			check_segmented(&s, 64, 64, 100, 4);
+			check_segmented(&s, 64, 64, 100, 65);
 			break;
 		case NWIDE:
 			check_walk(&s, 1024, 1024, 0, 1);
@@ -686,7 +687,8 @@ test_variant(void)
 			check_exact(&s, 10, 9, NULL, "all");
 			check_walk(&s, 10, 32, 0, 12);
 			check_greedy(&s, 10, 16, 0, 12);
-			check_segmented(&s, 10, 32, 0, 12);
+			/* a warp a query, on a device of few multiprocessors, and two in batches of 5 */
+			check_segmented(&s, 10, 32, 0, 70);
 			if (many)
 				check_walk(&s, 10, d == 2 ? 96 : 32, 0, 140);
 	}

@@ -50,7 +50,6 @@ grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, g
 		const double begin = papers_now();
 
 		first.intermediate_graph_degree = start;
-		first.max_iterations = 1;
 		if (params->init == GG_INIT_RANDOM)
 			must(gg_cuda_working_copy_make(&data, {stream.get(), NULL, NULL}, &lists.copy));
 		else
