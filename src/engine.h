@@ -189,6 +189,17 @@ typedef struct gg_control
 	 * other.  Where the bytes are too few for that, too, they are exceeded.
 	 */
 	uint64_t	device_memory;
+
+	/*
+	 * Devices that build() may use beside the calling thread's, as use_device() takes them: each is
+	 * another one, and they are of one kind.  Where the CUDA engine builds by groups of rows, each
+	 * device has groups, within device_memory.  A build in one piece and all other calls leave them
+	 * alone.  The graph does not depend on how many there are.  If one fails, so does the build,
+	 * and the message names the device.  The context there is the caller's to release.  The CPU
+	 * engine does not look at them.
+	 */
+	const int  *others;
+	int			nothers;
 } gg_control;
 
 /* ---- building ---------------------------------------------------------- */

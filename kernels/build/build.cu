@@ -531,6 +531,6 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 	bytes->device = device + other_bytes(control);
 	/* adjacency; visited and parents when nodes must be linked */
 	bytes->host = n * params->graph_degree * 4 + n * 9 +
-		(room > 0 ? gg_cuda_groups_host_bytes(n) : 0);
+		(room > 0 ? gg_cuda_groups_host_bytes(n, 1 + control->nothers) : 0);
 	return gg_ok();
 }

@@ -13,7 +13,8 @@
  *	tsdg.cu			two-stage diversification
  *	grnnd.cu		relative NN-descent; grnnd.cuh: its rounds
  *	connect.cu		pivots, reachability
- *	groups.cu		the chain for rows that the device does not hold: group by group
+ *	groups.cu		the chain for rows that the device does not hold: group by group, by several
+ *					devices; copiers.cuh: threads that copy
  *	build.cu		the chain of them, and the memory it needs
  *	memory.cu		where buffers come from; a build beside searches
  *
@@ -324,7 +325,7 @@ extern gg_status gg_cuda_edges(gg_cuda_data *data, const gg_build_params *params
 extern uint64_t gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_params *params);
 
 /*
- * The same by groups of rows, which the device has one after the other: groups.cu.  data is in host
+ * The same by groups of rows, which devices have one after the other: groups.cu.  data is in host
  * memory; room: the rows of a group, at most.
  */
 extern gg_status gg_cuda_build_groups(const gg_dataset *data, const gg_build_params *params,
@@ -333,8 +334,8 @@ extern gg_status gg_cuda_build_groups(const gg_dataset *data, const gg_build_par
 /* That room in a budget of device memory, and what is taken of it; 0: there is too little. */
 extern uint32_t gg_cuda_group_room(const gg_dataset *data, const gg_build_params *params,
 								   uint64_t budget, uint64_t *bytes);
-/* Host memory beyond that of any build. */
-extern uint64_t gg_cuda_groups_host_bytes(uint64_t n);
+/* Host memory beyond that of any build, by so many devices. */
+extern uint64_t gg_cuda_groups_host_bytes(uint64_t n, int devices);
 
 /*
  * Working copy and k-NN lists of n x gg_cuda_list_length(k) keys, by distances of that copy; order

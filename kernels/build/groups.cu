@@ -26,6 +26,13 @@
  *	connect	the graph of all rows, and the rows of its pivots
  * Threads of the host copy rows and edges to where they are needed, through pinned memory.
  *
+ * Several devices (gg_control.others) each take the next group that none has, until there is none.
+ * The caller's device assigns rows before, and connects the graph after; its thread alone talks to
+ * the caller.  Which device builds a group, and when, does not show: a group's edges depend on its
+ * rows alone, and of a row's two lists the nearer group's comes first, whichever was there first.
+ * So there is a byte for each row that says which lists are there, and no other lock.  One device
+ * takes groups in their order, and needs none.
+ *
  * No group is larger than memory allows.  A row whose groups are full belongs to the next one that
  * has room.  Rows take their places in their order, so builds are deterministic.
  *
@@ -34,19 +41,10 @@
  */
 #include "../../src/rules/group_pivots.h"
 #include "../../src/rules/random.h"
+#include "copiers.cuh"
 #include "list.cuh"
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <functional>
-#include <signal.h>
-#include <thread>
-#include <vector>
-
-/* Pinned memory of a thread that copies. */
-#define PIECE_BYTES ((size_t) 2 << 20)
-#define MOST_COPIERS 8
+#include <memory>
 
 /* Rows whose groups are found at a time, at most. */
 #define CHUNK_ROWS 262144u
@@ -55,140 +53,6 @@
 #define NEAR_PIVOTS 64u
 #define CHOICES 4
 #define NO_GROUP 0xFFu
-
-/* ---- copies by threads -------------------------------------------------------- */
-
-/* Threads that copy pieces between the host's memory and the device's, each on its own stream. */
-class copiers
-{
-public:
-	typedef std::function<gg_status (char *pinned, cudaStream_t stream, uint64_t piece)> work;
-
-	copiers() : next_(0), left_(0), stopping_(false), device_(0)
-	{
-	}
-	~copiers()
-	{
-		stop();
-		for (char *memory : pinned_)
-			(void) cudaFreeHost(memory);
-	}
-	copiers(const copiers &) = delete;
-	copiers &operator=(const copiers &) = delete;
-
-	gg_status
-	create(const gg_control *control)
-	{
-		const int	wanted = control != NULL ? control->threads : 1;
-
-		GG_CUDA_TRY(cudaGetDevice(&device_));
-		for (int i = 0; i < MOST_COPIERS && i < wanted; i++)
-		{
-			void	   *memory;
-
-			GG_TRY(streams_[i].create());
-			GG_CUDA_TRY(cudaHostAlloc(&memory, PIECE_BYTES, cudaHostAllocDefault));
-			pinned_.push_back((char *) memory);
-		}
-		return gg_ok();
-	}
-
-	/* Have copy() called for each piece; no signal reaches the threads. */
-	void
-	start(uint64_t pieces, work copy)
-	{
-		sigset_t	all;
-		sigset_t	before;
-
-		next_.store(0);
-		left_.store((int) pinned_.size());
-		results_.assign(pinned_.size(), gg_ok());
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		for (size_t i = 0; i < pinned_.size(); i++)
-			threads_.emplace_back([this, i, pieces, copy]
-								  {
-									  results_[i] = run(i, pieces, copy);
-									  left_.fetch_sub(1);
-								  });
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-	}
-
-	/* Leave what is not copied yet. */
-	void
-	stop()
-	{
-		stopping_.store(true);
-		join();
-		stopping_.store(false);
-	}
-
-	/* Until all pieces are copied. */
-	gg_status
-	wait(const gg_control *control)
-	{
-		gg_status	status = gg_ok();
-
-		while (left_.load() > 0 && status.code == GG_OK)
-		{
-			std::this_thread::sleep_for(std::chrono::microseconds(200));
-			status = gg_cuda_check_cancel(control, __func__);
-		}
-		if (status.code != GG_OK)
-			stop();
-		join();
-		for (const gg_status &one : results_)
-			if (status.code == GG_OK)
-				status = one;
-		return status;
-	}
-
-private:
-	gg_status
-	run(size_t number, uint64_t pieces, const work &copy)
-	{
-		GG_CUDA_TRY(cudaSetDevice(device_));
-		for (uint64_t piece = next_.fetch_add(1); piece < pieces && !stopping_.load();
-			 piece = next_.fetch_add(1))
-			GG_TRY(copy(pinned_[number], streams_[number].get(), piece));
-		return gg_ok();
-	}
-
-	void
-	join()
-	{
-		for (std::thread &thread : threads_)
-			thread.join();
-		threads_.clear();
-	}
-
-	std::vector<std::thread> threads_;
-	std::vector<char *> pinned_;
-	std::vector<gg_status> results_;
-	gg_cuda_stream streams_[MOST_COPIERS];
-	std::atomic<uint64_t> next_;
-	std::atomic<int> left_;
-	std::atomic<bool> stopping_;
-	int			device_;
-};
-
-/* No thread copies beyond the scope: declared behind what they copy. */
-class copies_end
-{
-public:
-	copies_end(copiers *threads) : threads_(threads)
-	{
-	}
-	~copies_end()
-	{
-		threads_->stop();
-	}
-	copies_end(const copies_end &) = delete;
-	copies_end &operator=(const copies_end &) = delete;
-
-private:
-	copiers    *threads_;
-};
 
 /* Rows ids[0 .. count), or without ids the first ones, into device memory. */
 static void
@@ -218,14 +82,40 @@ start_rows(copiers *threads, const char *from, size_t row_bytes, const uint32_t 
 
 /* ---- state ---------------------------------------------------------------------- */
 
+class group_build;
+
+/* What a device has of a build. */
+class group_device
+{
+public:
+	group_build *build;
+	gg_control	quiet;			/* without progress: a group's is not that of all rows */
+	cudaStream_t stream;
+	gg_build_stats *stats;
+	copiers		reading;		/* rows to the device */
+	copiers		writing;		/* edges from there */
+
+	gg_cuda_run
+	run() const
+	{
+		return {stream, &quiet, NULL};
+	}
+};
+
+/* Which of a row's two lists of edges are there. */
+enum
+{
+	NO_LIST,
+	LIST_COMES,
+	LIST_THERE
+};
+
 class group_build
 {
 public:
 	const gg_dataset *data;
 	const gg_build_params *params;
 	const gg_control *control;
-	gg_control	quiet;			/* without progress: a group's is not that of all rows */
-	cudaStream_t stream;
 	gg_build_stats *stats;
 	gg_graph   *out;
 
@@ -238,14 +128,11 @@ public:
 	std::vector<uint64_t> starts;	/* ngroups + 1 */
 	std::vector<uint32_t> members;	/* 2 x n rows by group, ascending */
 
-	copiers		reading;		/* rows to the device */
-	copiers		writing;		/* edges from there */
-
-	gg_cuda_run
-	run() const
-	{
-		return {stream, &quiet, NULL};
-	}
+	group_device own;			/* of the device that the caller's thread uses */
+	std::atomic<uint32_t> next;	/* the first group that no device has */
+	std::atomic<uint64_t> done;	/* members of groups that are built */
+	std::atomic<bool> stopping;	/* a device has failed, or the caller wishes it */
+	std::unique_ptr<std::atomic<uint8_t>[]> arrived;	/* n; NULL: there is one device */
 
 	size_t
 	row_bytes() const
@@ -320,10 +207,11 @@ gg_cuda_group_room(const gg_dataset *data, const gg_build_params *params, uint64
 }
 
 uint64_t
-gg_cuda_groups_host_bytes(uint64_t n)
+gg_cuda_groups_host_bytes(uint64_t n, int devices)
 {
-	/* groups and members of groups; pinned memory */
-	return n * (2 + 2 * sizeof(uint32_t)) + 2 * MOST_COPIERS * PIECE_BYTES;
+	/* groups and members of groups, and of which devices have brought a list; pinned memory */
+	return n * (2 + 2 * sizeof(uint32_t) + (devices > 1)) +
+		(uint64_t) devices * 2 * MOST_COPIERS * PIECE_BYTES;
 }
 
 /* ---- groups of pivots ------------------------------------------------------------- */
@@ -441,16 +329,16 @@ near_pivots(const group_build *build, const char *rows, uint32_t count,
 	gg_cuda_rows pivots;
 	gg_cuda_rows others;
 
-	GG_TRY(gg_cuda_working_copy_make(&all, build->run(), &copy));
+	GG_TRY(gg_cuda_working_copy_make(&all, build->own.run(), &copy));
 	pivots = others = copy.view;
 	pivots.n = npivots;
 	others.n = count;
 	others.rows += (uint64_t) npivots * others.units * 16;
 	if (others.norms != NULL)
 		others.norms += npivots;
-	GG_TRY(gg_cuda_join_whole(&others, &pivots, false, NEAR_PIVOTS, NEAR_PIVOTS, build->run(),
+	GG_TRY(gg_cuda_join_whole(&others, &pivots, false, NEAR_PIVOTS, NEAR_PIVOTS, build->own.run(),
 							  lists));
-	return gg_cuda_drain(build->stream, build->control, __func__);
+	return gg_cuda_drain(build->own.stream, build->control, __func__);
 }
 
 /* Estimate from random rows how many rows are near each pivot, and cut the pivots into groups. */
@@ -463,16 +351,16 @@ make_groups(group_build *build, char *rows, uint32_t most)
 	std::vector<uint32_t> weights(npivots, 0);
 	std::vector<uint64_t> near((size_t) sample * NEAR_PIVOTS);
 	gg_cuda_buffer<uint64_t> lists;
-	copies_end	end(&build->reading);
+	copies_end	end(&build->own.reading);
 
 	for (uint32_t i = 0; i < sample; i++)
 		ids[i] = gg_random_below(build->params->seed, GG_MOST_GROUP_PIVOTS + i, build->data->n);
-	start_rows(&build->reading, build->row(0), build->row_bytes(), ids.data(), sample,
+	start_rows(&build->own.reading, build->row(0), build->row_bytes(), ids.data(), sample,
 			   rows + npivots * build->row_bytes());
 	GG_TRY(lists.allocate((uint64_t) sample * NEAR_PIVOTS));
-	GG_TRY(build->reading.wait(build->control));
+	GG_TRY(build->own.reading.wait(build->control));
 	GG_TRY(near_pivots(build, rows, sample, lists.get()));
-	GG_TRY(gg_cuda_copy_out(near.data(), lists.get(), lists.bytes(), build->stream,
+	GG_TRY(gg_cuda_copy_out(near.data(), lists.get(), lists.bytes(), build->own.stream,
 							build->control));
 	for (uint32_t i = 0; i < sample; i++)
 		if (near[(size_t) i * NEAR_PIVOTS] != GG_KEY_NONE)
@@ -505,7 +393,7 @@ static void
 start_places(group_build *build, uint64_t first, uint32_t count, const uint8_t *choices,
 			 std::vector<uint32_t> *sizes)
 {
-	build->writing.start(1, [=](char *, cudaStream_t, uint64_t) -> gg_status
+	build->own.writing.start(1, [=](char *, cudaStream_t, uint64_t) -> gg_status
 						 {
 							 for (uint32_t i = 0; i < count; i++)
 							 {
@@ -533,7 +421,7 @@ assign_rows(group_build *build, char *const rows[2], uint32_t chunk, std::vector
 	gg_cuda_buffer<uint8_t> choices;
 	gg_cuda_buffer<uint64_t> lists;
 	std::vector<uint8_t> chosen[2];
-	copies_end	placed(&build->writing);
+	copies_end	placed(&build->own.writing);
 
 	for (std::vector<uint8_t> &some : chosen)
 		some.resize((size_t) chunk * CHOICES);
@@ -542,32 +430,32 @@ assign_rows(group_build *build, char *const rows[2], uint32_t chunk, std::vector
 	GG_TRY(choices.allocate(chosen[0].size()));
 	GG_TRY(lists.allocate((uint64_t) chunk * NEAR_PIVOTS));
 	GG_TRY(gg_cuda_copy_in(group_of.get(), build->group_of_pivot.data(), group_of.bytes(),
-						   build->stream, build->control));
+						   build->own.stream, build->control));
 	GG_TRY(gg_cuda_copy_in(second_of.get(), build->second_of_pivot.data(), second_of.bytes(),
-						   build->stream, build->control));
-	start_rows(&build->reading, build->row(0), build->row_bytes(), NULL, std::min(chunk, n),
+						   build->own.stream, build->control));
+	start_rows(&build->own.reading, build->row(0), build->row_bytes(), NULL, std::min(chunk, n),
 			   rows[0] + pivot_bytes);
 	for (uint64_t first = 0, number = 0; first < n; first += chunk, number++)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, chunk);
 		uint8_t    *some = chosen[number % 2].data();
 
-		GG_TRY(build->reading.wait(build->control));
+		GG_TRY(build->own.reading.wait(build->control));
 		if (first + count < n)
-			start_rows(&build->reading, build->row(first + count), build->row_bytes(), NULL,
+			start_rows(&build->own.reading, build->row(first + count), build->row_bytes(), NULL,
 					   gg_cuda_slice(n, first + count, chunk),
 					   rows[(number + 1) % 2] + pivot_bytes);
 		GG_TRY(near_pivots(build, rows[number % 2], count, lists.get()));
-		choose_kernel<<<gg_cuda_blocks(count, 256), 256, 0, build->stream>>>
+		choose_kernel<<<gg_cuda_blocks(count, 256), 256, 0, build->own.stream>>>
 			(lists.get(), count, group_of.get(), second_of.get(), choices.get());
 		GG_CUDA_LAUNCHED("choose_kernel");
-		GG_TRY(gg_cuda_copy_out(some, choices.get(), (uint64_t) count * CHOICES, build->stream,
+		GG_TRY(gg_cuda_copy_out(some, choices.get(), (uint64_t) count * CHOICES, build->own.stream,
 								build->control));
-		GG_TRY(build->writing.wait(build->control));
+		GG_TRY(build->own.writing.wait(build->control));
 		start_places(build, first, count, some, &sizes);
 		gg_cuda_progress(build->control, GG_PHASE_KNN_INIT, first + count, n);
 	}
-	return build->writing.wait(build->control);
+	return build->own.writing.wait(build->control);
 }
 
 /* Rows by group. */
@@ -602,7 +490,7 @@ find_groups(group_build *build)
 	const double begin = gg_cuda_now_s();
 	std::vector<uint32_t> sizes(build->ngroups, 0);
 	gg_cuda_buffer<char> rows[2];
-	copies_end	end(&build->reading);
+	copies_end	end(&build->own.reading);
 
 	for (uint32_t p = 0; p < npivots; p++)
 		build->pivots.push_back(gg_random_below(build->params->seed, p, n));
@@ -611,9 +499,9 @@ find_groups(group_build *build)
 	for (gg_cuda_buffer<char> &some : rows)
 	{
 		GG_TRY(some.allocate((npivots + chunk) * build->row_bytes()));
-		start_rows(&build->reading, build->row(0), build->row_bytes(), build->pivots.data(),
+		start_rows(&build->own.reading, build->row(0), build->row_bytes(), build->pivots.data(),
 				   npivots, some.get());
-		GG_TRY(build->reading.wait(build->control));
+		GG_TRY(build->own.reading.wait(build->control));
 	}
 	GG_TRY(make_groups(build, rows[0].get(), chunk));
 
@@ -631,8 +519,28 @@ find_groups(group_build *build)
 #define LOG_IDS 11
 
 /*
+ * Is the group's list the first of the row's two?  With one device groups are built in their order.
+ * With several, whoever comes first writes its list, and another waits for it to be there.
+ */
+static bool
+comes_first(const group_build *build, uint32_t group, uint32_t row)
+{
+	const uint8_t *groups = build->groups.data() + 2 * (size_t) row;
+	uint8_t		before = NO_LIST;
+
+	if (build->arrived == NULL)
+		return group == std::min(groups[0], groups[1]);
+	if (build->arrived[row].compare_exchange_strong(before, LIST_COMES))
+		return true;
+	while (build->arrived[row].load() != LIST_THERE)
+		std::this_thread::yield();
+	return false;
+}
+
+/*
  * One list of two, in turns: list is the row's, of whichever group was first; fresh is that of
- * group, of rows by their numbers in it.  Marks are kept.
+ * group, of rows by their numbers in it.  Marks are kept.  What comes out is the same whichever was
+ * first.
  */
 static void
 unite_lists(const group_build *build, uint32_t group, uint32_t row, const uint32_t *fresh)
@@ -641,7 +549,7 @@ unite_lists(const group_build *build, uint32_t group, uint32_t row, const uint32
 	const uint8_t *groups = build->groups.data() + 2 * (size_t) row;
 	const uint32_t *members = build->members.data() + build->starts[group];
 	uint32_t   *list = build->out->adjacency + (size_t) row * degree;
-	const bool	first = group == std::min(groups[0], groups[1]);
+	const bool	first = comes_first(build, group, row);
 	uint32_t	two[2][GG_MAX_DEGREE / 2];	/* that of the nearer group first */
 	uint32_t	ids[1 << LOG_IDS];
 	const uint32_t at = group == groups[0] ? 0 : 1;
@@ -653,7 +561,11 @@ unite_lists(const group_build *build, uint32_t group, uint32_t row, const uint32
 		mine[i] = fresh[i] == GG_NO_NODE ? GG_NO_NODE :
 			members[fresh[i] & ~GG_EDGE_MARK] | (fresh[i] & GG_EDGE_MARK);
 	if (first)
+	{
+		if (build->arrived != NULL)
+			build->arrived[row].store(LIST_THERE);
 		return;
+	}
 	memcpy(two[1 - at], list, degree * sizeof(uint32_t));
 	while (1u << log_ids < 8 * degree)
 		log_ids++;
@@ -679,80 +591,274 @@ unite_lists(const group_build *build, uint32_t group, uint32_t row, const uint32
 
 /* Have the edges of a group go to the lists of all rows. */
 static void
-start_edges(group_build *build, uint32_t group, const uint32_t *edges)
+start_edges(group_device *device, uint32_t group, const uint32_t *edges)
 {
+	group_build *build = device->build;
 	const uint64_t begin = build->starts[group];
 	const uint32_t count = (uint32_t) (build->starts[group + 1] - begin);
 	const size_t list_bytes = build->params->graph_degree * sizeof(uint32_t);
 	const uint32_t lists = (uint32_t) (PIECE_BYTES / list_bytes);
 
-	build->writing.start((count + lists - 1) / lists,
-						 [=](char *pinned, cudaStream_t stream, uint64_t piece) -> gg_status
-						 {
-							 const uint64_t first = piece * lists;
-							 const uint32_t some = gg_cuda_slice(count, first, lists);
+	device->writing.start((count + lists - 1) / lists,
+						  [=](char *pinned, cudaStream_t stream, uint64_t piece) -> gg_status
+						  {
+							  const uint64_t first = piece * lists;
+							  const uint32_t some = gg_cuda_slice(count, first, lists);
 
-							 GG_CUDA_TRY(cudaMemcpyAsync(pinned,
-														 (const char *) edges + first * list_bytes,
-														 some * list_bytes, cudaMemcpyDeviceToHost,
-														 stream));
-							 GG_CUDA_TRY(cudaStreamSynchronize(stream));
-							 for (uint32_t i = 0; i < some; i++)
-								 unite_lists(build, group, build->members[begin + first + i],
-											 (const uint32_t *) (pinned + i * list_bytes));
-							 return gg_ok();
-						 });
+							  GG_CUDA_TRY(cudaMemcpyAsync(pinned,
+														  (const char *) edges + first * list_bytes,
+														  some * list_bytes, cudaMemcpyDeviceToHost,
+														  stream));
+							  GG_CUDA_TRY(cudaStreamSynchronize(stream));
+							  for (uint32_t i = 0; i < some; i++)
+								  unite_lists(build, group, build->members[begin + first + i],
+											  (const uint32_t *) (pinned + i * list_bytes));
+							  return gg_ok();
+						  });
 }
 
 /* A group's rows to the device. */
 static void
-start_group(group_build *build, uint32_t group, char *rows)
+start_group(group_device *device, uint32_t group, char *rows)
 {
+	const group_build *build = device->build;
 	const uint64_t begin = build->starts[group];
 
-	start_rows(&build->reading, build->row(0), build->row_bytes(), build->members.data() + begin,
+	start_rows(&device->reading, build->row(0), build->row_bytes(), build->members.data() + begin,
 			   (uint32_t) (build->starts[group + 1] - begin), rows);
 }
 
-static gg_status
-build_groups(group_build *build)
+/* The caller hears of all devices in its own thread. */
+static void
+tell_progress(const group_device *device)
 {
+	const group_build *build = device->build;
+
+	if (device == &build->own)
+		gg_cuda_progress(build->control, GG_PHASE_KNN_DESCENT, build->done.load(),
+						 build->starts[build->ngroups]);
+}
+
+/* Build groups, until no device has to begin another. */
+static gg_status
+build_groups(group_device *device)
+{
+	group_build *build = device->build;
+	const uint32_t ngroups = build->ngroups;
 	uint64_t	largest = 0;
 	gg_cuda_buffer<char> rows[2];
 	gg_cuda_buffer<uint32_t> edges[2];
-	copies_end	read(&build->reading);
-	copies_end	written(&build->writing);
+	copies_end	read(&device->reading);
+	copies_end	written(&device->writing);
+	uint32_t	group = build->next.fetch_add(1);
+	uint32_t	ahead;
 	double		begin;
 
-	for (uint32_t group = 0; group < build->ngroups; group++)
-		largest = std::max(largest, build->starts[group + 1] - build->starts[group]);
+	if (group >= ngroups)
+		return gg_ok();
+	for (uint32_t any = 0; any < ngroups; any++)
+		largest = std::max(largest, build->starts[any + 1] - build->starts[any]);
 	for (gg_cuda_buffer<char> &some : rows)
-		GG_TRY(gg_cuda_allocate_large(&some, largest * build->row_bytes(), build->control, NULL));
-	start_group(build, 0, rows[0].get());
-	GG_TRY(build->reading.wait(build->control));
-	for (uint32_t group = 0; group < build->ngroups; group++)
+		GG_TRY(gg_cuda_allocate_large(&some, largest * build->row_bytes(), &device->quiet, NULL));
+	start_group(device, group, rows[0].get());
+	GG_TRY(device->reading.wait(&device->quiet));
+	for (uint32_t turn = 0; group < ngroups; turn++, group = ahead)
 	{
-		gg_cuda_data some = build->rows_at(rows[group % 2].get(),
+		gg_cuda_data some = build->rows_at(rows[turn % 2].get(),
 										   (uint32_t) (build->starts[group + 1] -
 													   build->starts[group]));
 
-		if (group + 1 < build->ngroups)
-			start_group(build, group + 1, rows[(group + 1) % 2].get());
+		ahead = build->next.fetch_add(1);
+		if (ahead < ngroups)
+			start_group(device, ahead, rows[(turn + 1) % 2].get());
 		if (some.n > 0)
-			GG_TRY(gg_cuda_edges(&some, build->params, build->run(), &edges[group % 2],
-								 build->stats));
+			GG_TRY(gg_cuda_edges(&some, build->params, device->run(), &edges[turn % 2],
+								 device->stats));
 		begin = gg_cuda_now_s();
-		GG_TRY(build->writing.wait(build->control));
-		start_edges(build, group, edges[group % 2].get());
-		GG_TRY(build->reading.wait(build->control));
-		build->stats->transfer_s += gg_cuda_now_s() - begin;
-		gg_cuda_progress(build->control, GG_PHASE_KNN_DESCENT, build->starts[group + 1],
-						 build->starts[build->ngroups]);
+		GG_TRY(device->writing.wait(&device->quiet));
+		start_edges(device, group, edges[turn % 2].get());
+		GG_TRY(device->reading.wait(&device->quiet));
+		device->stats->transfer_s += gg_cuda_now_s() - begin;
+		build->done.fetch_add(some.n);
+		tell_progress(device);
 	}
 	begin = gg_cuda_now_s();
-	GG_TRY(build->writing.wait(build->control));
-	build->stats->transfer_s += gg_cuda_now_s() - begin;
+	GG_TRY(device->writing.wait(&device->quiet));
+	device->stats->transfer_s += gg_cuda_now_s() - begin;
 	return gg_ok();
+}
+
+/* ---- several devices ------------------------------------------------------------------ */
+
+/* gg_control.cancelled of devices that work side by side; the caller asks in its own thread. */
+static bool
+is_stopped(void *ctx)
+{
+	const group_device *device = (const group_device *) ctx;
+	group_build *build = device->build;
+
+	if (device == &build->own && gg_cuda_check_cancel(build->control, __func__).code != GG_OK)
+		build->stopping.store(true);
+	return build->stopping.load();
+}
+
+/* Copying threads of each device, and what its work looks at. */
+static gg_status
+open_device(group_build *build, group_device *device)
+{
+	const int	devices = 1 + build->control->nothers;
+	const int	threads = std::max(build->control->threads / devices, 1);
+
+	device->build = build;
+	device->quiet = *build->control;
+	device->quiet.progress = NULL;
+	if (devices > 1)
+	{
+		device->quiet.cancelled = is_stopped;
+		device->quiet.ctx = device;
+	}
+	GG_TRY(device->reading.create(threads));
+	return device->writing.create(threads);
+}
+
+/* Devices beside the caller's, each in a thread that has all of the device's work. */
+class other_devices
+{
+public:
+	other_devices(group_build *build) : build_(build), left_(0),
+		results_(build->control->nothers, gg_ok()), stats_(build->control->nothers)
+	{
+	}
+	~other_devices()
+	{
+		build_->stopping.store(true);
+		join();
+	}
+	other_devices(const other_devices &) = delete;
+	other_devices &operator=(const other_devices &) = delete;
+
+	void
+	start()
+	{
+		left_.store((int) results_.size());
+		for (size_t i = 0; i < results_.size(); i++)
+			threads_.push_back(quiet_thread([this, i]
+											{
+												results_[i] = guarded_run(i);
+												if (results_[i].code != GG_OK)
+													build_->stopping.store(true);
+												left_.fetch_sub(1);
+											}));
+	}
+
+	/* Until all have ended; status: of the caller's device.  The first failure that is one. */
+	gg_status
+	wait(gg_status status)
+	{
+		if (status.code != GG_OK)
+			build_->stopping.store(true);
+		while (left_.load() > 0)
+		{
+			std::this_thread::sleep_for(std::chrono::microseconds(200));
+			(void) is_stopped(&build_->own);
+			tell_progress(&build_->own);
+		}
+		join();
+		for (const gg_status &one : results_)
+			if (status.code == GG_OK || (status.code == GG_ECANCELED && one.code != GG_OK))
+				status = one;
+		return status;
+	}
+
+	/* Stages take as long as on the device where they take longest. */
+	void
+	add_stats(gg_build_stats *all) const
+	{
+		for (const gg_build_stats &one : stats_)
+		{
+			all->iterations = std::max(all->iterations, one.iterations);
+			all->changed = std::max(all->changed, one.changed);
+			all->distances += one.distances;
+			all->init_s = std::max(all->init_s, one.init_s);
+			all->descent_s = std::max(all->descent_s, one.descent_s);
+			all->optimize_s = std::max(all->optimize_s, one.optimize_s);
+			all->transfer_s = std::max(all->transfer_s, one.transfer_s);
+		}
+	}
+
+private:
+	gg_status
+	run(size_t number)
+	{
+		gg_cuda_work work;
+		group_device device = {};
+
+		GG_TRY(gg_cuda_use_device(build_->control->others[number]));
+		GG_TRY(work.start(build_->control));
+		device.stream = work.get();
+		device.stats = &stats_[number];
+		GG_TRY(open_device(build_, &device));
+		return build_groups(&device);
+	}
+
+	/* Which device it is that fails. */
+	gg_status
+	guarded_run(size_t number)
+	{
+		const int	device = build_->control->others[number];
+		gg_status	status;
+		gg_status	told;
+
+		try
+		{
+			status = run(number);
+		}
+		catch (...)
+		{
+			status = gg_fail(GG_ENOMEM, __func__, "out of memory");
+		}
+		if (status.code == GG_OK || status.code == GG_ECANCELED)
+			return status;
+		told = gg_fail(status.code, status.where, "device %d: %.170s", device, status.message);
+		told.device_error = status.device_error;
+		return told;
+	}
+
+	void
+	join()
+	{
+		for (std::thread &thread : threads_)
+			thread.join();
+		threads_.clear();
+	}
+
+	group_build *build_;
+	std::atomic<int> left_;
+	std::vector<gg_status> results_;
+	std::vector<gg_build_stats> stats_;
+	std::vector<std::thread> threads_;
+};
+
+/* All groups, by all devices. */
+static gg_status
+build_by_all(group_build *build)
+{
+	const uint32_t n = build->data->n;
+	gg_status	status;
+
+	if (build->control->nothers == 0)
+		return build_groups(&build->own);
+	build->arrived.reset(new std::atomic<uint8_t>[n]);
+	for (uint32_t row = 0; row < n; row++)
+		build->arrived[row].store(NO_LIST, std::memory_order_relaxed);
+
+	other_devices others(build);
+
+	others.start();
+	status = others.wait(build_groups(&build->own));
+	others.add_stats(build->stats);
+	build->arrived.reset();
+	return status;
 }
 
 /* ---- all ------------------------------------------------------------------------------ */
@@ -763,7 +869,7 @@ connect(group_build *build)
 {
 	const gg_dataset *data = build->data;
 	const uint32_t degree = build->params->graph_degree;
-	const gg_cuda_run run = {build->stream, build->control, NULL};
+	const gg_cuda_run run = {build->own.stream, build->control, NULL};
 	std::vector<uint32_t> pivots;
 	const double begin = gg_cuda_now_s();
 
@@ -771,9 +877,9 @@ connect(group_build *build)
 		gg_cuda_buffer<uint32_t> graph;
 
 		GG_TRY(gg_cuda_allocate_large(&graph, (uint64_t) data->n * degree, run.control, NULL));
-		start_rows(&build->reading, (const char *) build->out->adjacency,
+		start_rows(&build->own.reading, (const char *) build->out->adjacency,
 				   degree * sizeof(uint32_t), NULL, data->n, (char *) graph.get());
-		GG_TRY(build->reading.wait(run.control));
+		GG_TRY(build->own.reading.wait(run.control));
 		GG_TRY(gg_cuda_connect_nodes({graph.get(), degree}, graph.get(), build->params->seed, run,
 									 build->out, pivots, &build->stats->repaired));
 	}
@@ -781,12 +887,12 @@ connect(group_build *build)
 	const uint32_t npivots = (uint32_t) pivots.size();
 	gg_cuda_buffer<char> rows;
 	gg_cuda_working_copy copy;
-	copies_end	end(&build->reading);
+	copies_end	end(&build->own.reading);
 
 	GG_TRY(rows.allocate(npivots * build->row_bytes()));
-	start_rows(&build->reading, build->row(0), build->row_bytes(), pivots.data(), npivots,
+	start_rows(&build->own.reading, build->row(0), build->row_bytes(), pivots.data(), npivots,
 			   rows.get());
-	GG_TRY(build->reading.wait(run.control));
+	GG_TRY(build->own.reading.wait(run.control));
 
 	gg_cuda_data some = build->rows_at(rows.get(), npivots);
 
@@ -806,16 +912,13 @@ gg_cuda_build_groups(const gg_dataset *data, const gg_build_params *params,
 	build.data = data;
 	build.params = params;
 	build.control = control;
-	build.quiet = *control;
-	build.quiet.progress = NULL;
-	build.stream = stream;
-	build.stats = stats;
+	build.stats = build.own.stats = stats;
 	build.out = out;
 	build.room = room;
 	build.ngroups = gg_count_groups(data->n, room);
-	GG_TRY(build.reading.create(control));
-	GG_TRY(build.writing.create(control));
+	build.own.stream = stream;
+	GG_TRY(open_device(&build, &build.own));
 	GG_TRY(find_groups(&build));
-	GG_TRY(build_groups(&build));
+	GG_TRY(build_by_all(&build));
 	return connect(&build);
 }

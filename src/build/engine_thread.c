@@ -82,7 +82,7 @@ engine_main(void *arg)
 	gg_control	control = {
 		.cancelled = is_cancelled, .progress = note_progress, .scratch = gg_engine_thread_scratch,
 		.ctx = thread, .threads = task->threads, .memory = task->memory,
-		.device_memory = task->device_memory
+		.device_memory = task->device_memory, .others = task->others, .nothers = task->nothers
 	};
 
 	if (task->device != GG_DEVICE_IN_USE)

@@ -17,6 +17,8 @@ typedef struct gg_engine_task
 	int			threads;		/* gg_control has these three */
 	uint64_t	memory;
 	uint64_t	device_memory;
+	const int  *others;			/* and these, of which the array stays as rows do */
+	int			nothers;
 } gg_engine_task;
 
 typedef struct gg_engine_thread gg_engine_thread;

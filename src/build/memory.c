@@ -7,11 +7,11 @@
  * build takes that.  On a device, rows and what the engine needs there must fit in
  * gpugraph.device_memory, or 64 MB, and in what is free.  Where rows of float32 do not, they go
  * there in half precision.  Where they do not fit even so, groups of rows are there one after the
- * other (kernels/build/groups.cu).  segment_plan.c decides what is done where that does not do.
- * Rows may go to temporary files (area.c), and the graph is made by groups of them.  Or the rows
- * collected so far become a segment of their own and the scan goes on.  The index then has several
- * segments; each is as good, but a search walks them all.  A NOTICE announces either.  The option
- * segment_rows asks for smaller segments.
+ * other (kernels/build/groups.cu), on all devices at the same time.  segment_plan.c decides what is
+ * done where that does not do.  Rows may go to temporary files (area.c), and the graph is made by
+ * groups of them.  Or the rows collected so far become a segment of their own and the scan goes on.
+ * The index then has several segments; each is as good, but a search walks them all.  A NOTICE
+ * announces either.  The option segment_rows asks for smaller segments.
  *
  * Where an engine with processors of its own builds several segments, the next one's rows are read
  * while one is built and written.  So many are in memory at the same time as fit into what a single
@@ -113,6 +113,7 @@ RowsOnDevice(GgMemoryPlan *plan, const GgMetaPageData *meta, double wanted)
 	/* rows of groups come from the host's memory, as they are there */
 	memory.halved = false;
 	plan->control.device_memory = plan->device_budget;
+	plan->control.nothers = plan->devices.count - 1;
 	grouped = GgRowsThatFitDevice(&memory, plan->device_budget);
 	if (grouped > rows)
 	{
@@ -120,6 +121,7 @@ RowsOnDevice(GgMemoryPlan *plan, const GgMetaPageData *meta, double wanted)
 		return grouped;
 	}
 	plan->control.device_memory = 0;
+	plan->control.nothers = 0;
 	return rows;
 }
 
@@ -149,6 +151,7 @@ FindRoom(GgMemoryPlan *plan, const GgMetaPageData *meta)
 	room.device = GG_MAX_NODES;
 	plan->device_budget = PG_UINT64_MAX;
 	plan->control.device_memory = 0;
+	plan->control.nothers = 0;
 	if (plan->apart)
 	{
 		double		rows = Min(plan->expected, Max(room.host_alone, room.spilled));

@@ -15,7 +15,8 @@ typedef struct GgMemoryPlan
 	const gg_engine *engine;
 	GgBuildDevices devices;
 	gg_build_params params;
-	gg_control	control;		/* device_memory: 0, or groups of rows keep to it */
+	gg_control	control;		/* device_memory: 0, or groups of rows keep to it, on so many
+								 * more devices as nothers says */
 	bool		apart;			/* the engine has memory and processors of its own, or plays that it
 								 * has */
 	double		expected;		/* rows in the table, as far as is known */

@@ -72,6 +72,26 @@ ChooseDevice(GgBuild *build, GgSegmentWork *work, int device)
 	build->plan.devices.opened[device] = true;
 }
 
+/*
+ * Have the devices that no segment has build groups of this one's rows, too.  Where several areas
+ * are in work each has a device of its own.
+ */
+static void
+ChooseOthers(GgBuild *build, GgSegmentWork *work)
+{
+	GgMemoryPlan *plan = &build->plan;
+
+	work->nothers = 0;
+	if (!plan->apart || plan->control.nothers == 0 || plan->areas > 1 || build->alone)
+		return;
+	for (int i = 0; i < plan->devices.count; i++)
+		if (i != work->chosen && !build->failed[i])
+		{
+			work->others[work->nothers++] = plan->devices.ordinals[i];
+			plan->devices.opened[i] = true;
+		}
+}
+
 /* The device's memory is for others from now on. */
 static void
 LeaveDevice(GgSegmentWork *work)
@@ -119,6 +139,10 @@ StartThread(GgBuild *build, GgSegmentWork *work)
 	};
 	gg_status	status;
 
+	ChooseOthers(build, work);
+	task.others = work->others;
+	task.nothers = work->nothers;
+
 	/* another segment may have given the device up since these rows came there */
 	if (work->on_device)
 	{
@@ -139,6 +163,7 @@ DoWithout(GgBuild *build, int device, const gg_status *status)
 	const GgBuildDevices *devices = &build->plan.devices;
 
 	build->failed[device] = true;
+	build->alone = false;
 	for (int i = 0; i < devices->count; i++)
 		if (!build->failed[i])
 		{
@@ -169,6 +194,17 @@ HasAnotherWay(GgBuild *build, GgSegmentWork *work, const gg_status *status)
 		return true;
 	}
 	LeaveDevice(work);
+	if (work->nothers > 0)
+	{
+		/* whichever of them it was: if it was this one, it will fail again */
+		ereport(LOG,
+				(errmsg("a gpugraph index is built by device %d alone",
+						plan->devices.ordinals[device]),
+				 errdetail("%s.", status->message)));
+		build->alone = true;
+		ChooseDevice(build, work, device);
+		return true;
+	}
 	if (plan->apart && DoWithout(build, device, status))
 		return true;
 	if (!memory || gg_engine_setting != GG_ENGINE_AUTO || !plan->apart)
@@ -231,13 +267,17 @@ StartGraph(GgBuild *build, GgSegmentWork *work)
 static void
 LogGraph(const GgBuild *build, const GgSegmentWork *work, const gg_build_stats *stats)
 {
+	char		others[30] = "";
+
+	if (work->nothers > 0)
+		snprintf(others, sizeof(others), " and %d more", work->nothers);
 	ereport(DEBUG1,
-			(errmsg_internal("gpugraph graph of %u nodes on the %s engine, device %d: "
+			(errmsg_internal("gpugraph graph of %u nodes on the %s engine, device %d%s: "
 							 "first lists %.3f s, descent %.3f s in %u iterations, "
 							 "reordering %.3f s, connecting %.3f s with %u repairs, "
 							 "transfer %.3f s",
 							 work->area->nodes, build->plan.engine->name, work->device.ordinal,
-							 stats->init_s,
+							 others, stats->init_s,
 							 stats->descent_s, stats->iterations, stats->optimize_s,
 							 stats->connect_s, stats->repaired, stats->transfer_s)));
 }

@@ -33,6 +33,8 @@ typedef struct GgSegmentWork
 	GgBuildDevice device;		/* rows go there while the area is filled */
 	int			chosen;			/* its place in the plan's list; -1: none is chosen yet */
 	bool		on_device;		/* all of them are there */
+	int			others[GG_MAX_DEVICES]; /* devices that build groups of its rows, too */
+	int			nothers;
 	MemoryContext context;		/* what lives as long as the work; NULL: there is none */
 	GgSegment  *segment;
 	uint32	   *offsets;		/* as GgSortRows() has it */
@@ -61,6 +63,7 @@ typedef struct GgBuild
 	bool		caught;			/* an error beneath the engine, not thrown yet */
 	int			engine_phase;	/* the gg_phase that is shown, or -1 */
 	bool		failed[GG_MAX_DEVICES]; /* by place in the plan's list */
+	bool		alone;			/* several devices together have failed */
 	GgSegmentWork works[GG_WRITER_QUEUES];	/* by area */
 } GgBuild;
 

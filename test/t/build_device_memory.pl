@@ -10,6 +10,7 @@ use Gpugraph;
 use Residency;
 
 my $played = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
+$ENV{GPUGRAPH_SAME_GPU} = 1 unless $played;
 my $rows = 80000;
 my $node = service_node('memory',
 	conf => "max_parallel_maintenance_workers = 2\nmin_parallel_table_scan_size = 0\n"
@@ -124,6 +125,31 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_ls_tmpdir()'), '0',
 	'files: none is left');
 index_is_complete($node, 'files');
 cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, 'files: recall');
+
+# ---- several GPUs build groups of one graph, which may be one GPU
+if (!$played)
+{
+	$node->append_conf('postgresql.conf', "gpugraph.devices = '0,1,2'");
+	device_memory('1MB');
+	$node->restart;
+	ok(defined wait_for(sub { $node->safe_psql('postgres',
+				"SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 3 }),
+		'three devices');
+	for my $what ('three devices', 'devices that fail together')
+	{
+		my $fault = $what =~ /fail/ ? "SET gpugraph.fault = graph; " : '';
+
+		$err = build($what, "$fault$create");
+		is($node->safe_psql('postgres', $segments), '1', "$what: one segment");
+		index_is_complete($node, $what);
+		cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, "$what: recall");
+		like($err, qr/engine, device \d and 2 more: /, "$what: all of them build") if !$fault;
+		like($err, qr/by device 0 alone\n.*without device 0\n.*device 1 and 1 more:/s,
+			"$what: others build") if $fault;
+	}
+	$node->append_conf('postgresql.conf', "gpugraph.devices = '0'");
+	$node->restart;
+}
 
 # ---- so many rows are expected that the device is no use
 device_memory('1MB');

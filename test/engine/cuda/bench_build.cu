@@ -10,9 +10,9 @@
  *	PERCENT: instead, two parts, of so many percent of the rows and of the rest, are built alone and
  *	their graphs merged, by comparing rows of both and by searching the larger one, beside a build
  *	of all rows.  Recall is that of searches then, whose queries are the sampled rows.
- *	MB: instead, rows come from host memory, and a build in so much device memory takes turns with
- *	one in as much as it wants; 16 threads.  Seconds are those of the call.  Searches are of one
- *	batch after the other, of 16 queries each.
+ *	MB: instead, rows come from host memory, and builds in so much memory of one device, of two and
+ *	so on, of as many as there are, take turns with one in as much as it wants; 16 threads.  Seconds
+ *	are those of the call.  Searches are of one batch after the other, of 16 queries each.
  *	ALGORITHM: cagra, or another with its parameters (algorithm_option.h)
  *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2,
  *	LID 15, 1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
@@ -244,10 +244,11 @@ note_time(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 
 static gg_status
 bench_groups_once(const char *name, const gg_dataset *data, const gg_build_params *params,
-				  uint64_t budget, bool first, const std::vector<uint32_t> &ids,
-				  const std::vector<uint32_t> &truth)
+				  uint64_t budget, const std::vector<int> &others, bool first,
+				  const std::vector<uint32_t> &ids, const std::vector<uint32_t> &truth)
 {
-	const char *const way = budget > 0 ? "by groups" : "in one piece";
+	const std::string way = budget == 0 ? "in one piece" : others.empty() ? "by groups" :
+		"by groups on " + std::to_string(others.size() + 1) + " devices";
 	gg_build_stats stats = {};
 	gg_control	control = {};
 	gg_graph	graph;
@@ -261,6 +262,8 @@ bench_groups_once(const char *name, const gg_dataset *data, const gg_build_param
 	control.ctx = times;
 	control.threads = 16;
 	control.device_memory = budget;
+	control.others = others.data();
+	control.nothers = (int) others.size();
 	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
 
 	free_watch	watch;
@@ -272,8 +275,8 @@ bench_groups_once(const char *name, const gg_dataset *data, const gg_build_param
 	GG_TRY(status);
 	printf("%s: %s: %.3f s: init %.3f descent %.3f optimize %.3f connect %.3f transfer %.3f; "
 		   "first lists by %.3f, descent by %.3f; "
-		   "repaired %u; %u pivots; mean degree %.2f; peak %.2f GB by the driver\n", name, way,
-		   seconds, stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s,
+		   "repaired %u; %u pivots; mean degree %.2f; peak %.2f GB by the driver\n", name,
+		   way.c_str(), seconds, stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s,
 		   stats.transfer_s, times[GG_PHASE_KNN_INIT] - begin, times[GG_PHASE_KNN_DESCENT] - begin,
 		   stats.repaired, graph.npivots, mean_degree(&graph),
 		   (double) (available - std::min(available, least)) / 1e9);
@@ -284,13 +287,14 @@ bench_groups_once(const char *name, const gg_dataset *data, const gg_build_param
 			status = search_rate(data, &graph, ids, rates);
 		if (status.code == GG_OK)
 			printf("%s: %s: recall@10 %.4f %.4f %.4f, queries/s %.0f %.0f %.0f at itopk 16 32 64\n",
-				   name, way, found[0], found[1], found[2], rates[0], rates[1], rates[2]);
+				   name, way.c_str(), found[0], found[1], found[2], rates[0], rates[1], rates[2]);
 	}
 	fflush(stdout);
 	gg_graph_free(&graph);
 	return status;
 }
 
+/* By groups on one device, on two, and so on, and in one piece. */
 static gg_status
 bench_groups(const char *name, const gg_cuda_data *from, const gg_build_params *params,
 			 uint64_t budget, int runs, const std::vector<uint32_t> &ids,
@@ -298,11 +302,22 @@ bench_groups(const char *name, const gg_cuda_data *from, const gg_build_params *
 {
 	std::vector<float> rows((uint64_t) from->n * from->dim);
 	const gg_dataset data = {rows.data(), from->n, from->dim, from->element, from->metric};
+	std::vector<int> others;
+	int			devices;
 
+	GG_TRY(gg_cuda_engine.device_count(&devices));
 	GG_TRY(gg_cuda_copy_out(rows.data(), from->rows, rows.size() * 4, NULL, NULL));
 	for (int run = 0; run < runs; run++)
-		for (uint64_t some : {budget, (uint64_t) 0})
-			GG_TRY(bench_groups_once(name, &data, params, some, run == 0, ids, truth));
+	{
+		others.clear();
+		for (int device = 0; device < devices; device++)
+		{
+			if (device > 0)
+				others.push_back(device);
+			GG_TRY(bench_groups_once(name, &data, params, budget, others, run == 0, ids, truth));
+		}
+		GG_TRY(bench_groups_once(name, &data, params, 0, {}, run == 0, ids, truth));
+	}
 	return gg_ok();
 }
 

@@ -10,6 +10,7 @@
 #define GG_TEST_DEVICE_MEMORY_H
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,7 +23,11 @@ static struct
 	size_t		held;			/* bytes */
 	size_t		peak;
 	uint64_t	pooled;			/* times that memory was taken from a pool */
+	int			until_refused;	/* takes before one is refused; 0: none is */
 } device;
+
+/* Builds take memory in a thread for each device. */
+static pthread_mutex_t device_lock = PTHREAD_MUTEX_INITIALIZER;
 
 extern cudaError_t __real_cudaMalloc(void **block, size_t bytes);
 extern cudaError_t __real_cudaFree(void *block);
@@ -35,34 +40,41 @@ extern cudaError_t __wrap_cudaMallocFromPoolAsync(void **block, size_t bytes, cu
 												  cudaStream_t stream);
 extern cudaError_t __wrap_cudaFreeAsync(void *block, cudaStream_t stream);
 
-/* False: there is no place to count it in. */
+/* False: there is no place to count it in, or a test wants it refused. */
 static bool
 count_block(void *block, size_t bytes)
 {
 	int			i = 0;
+	bool		counted;
 
+	pthread_mutex_lock(&device_lock);
 	while (i < BLOCKS_MAX && device.blocks[i] != NULL)
 		i++;
-	if (i == BLOCKS_MAX)
-		return false;
-	device.blocks[i] = block;
-	device.sizes[i] = bytes;
-	device.held += bytes;
-	if (device.held > device.peak)
-		device.peak = device.held;
-	return true;
+	counted = i < BLOCKS_MAX && (device.until_refused == 0 || --device.until_refused > 0);
+	if (counted)
+	{
+		device.blocks[i] = block;
+		device.sizes[i] = bytes;
+		device.held += bytes;
+		if (device.held > device.peak)
+			device.peak = device.held;
+	}
+	pthread_mutex_unlock(&device_lock);
+	return counted;
 }
 
 static void
 forget_block(void *block)
 {
+	pthread_mutex_lock(&device_lock);
 	for (int i = 0; block != NULL && i < BLOCKS_MAX; i++)
 		if (device.blocks[i] == block)
 		{
 			device.blocks[i] = NULL;
 			device.held -= device.sizes[i];
-			return;
+			break;
 		}
+	pthread_mutex_unlock(&device_lock);
 }
 
 cudaError_t

@@ -15,7 +15,8 @@
  *	cancel		GG_ECANCELED at any question, device memory given back
  *	background	a build beside searches is the same, with memory from a pool
  *	groups		a build in less memory than one piece takes: the invariants, the same bytes in every
- *				run, no more memory than it may take, and what CPU searches find within 0.05
+ *				run and by 1, 2 and 4 devices, no more memory than it may take, and what CPU
+ *				searches find within 0.05; a device that fails fails the build
  *	build_bytes	not below what was seen in use
  *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
@@ -1394,39 +1395,179 @@ groups_cases(void)
 	groups_case(GG_ALGORITHM_CAGRA, GAUSS, n, 10, GG_METRIC_L1, GG_ELEMENT_F32);
 }
 
-/* A build by groups that is cancelled gives back what it has. */
+/* Rows that builds of the following cases have in groups, in so much memory of each device. */
+typedef struct groups_scene
+{
+	float	   *values;
+	gg_dataset	data;
+	gg_build_params params;
+	uint64_t	budget;
+	int			others[3];		/* devices; where there are too few, one several times */
+	size_t		before;			/* device memory */
+} groups_scene;
+
 static void
-groups_cancelled_case(void)
+groups_open(groups_scene *scene)
 {
 	const uint32_t n = harness_fewer() ? 300 : small ? 9000 : 60000;
-	float	   *values = make_values(GAUSS, n, 64, GG_METRIC_L2, GG_ELEMENT_F32);
-	gg_dataset	data = {values, n, 64, GG_ELEMENT_F32, GG_METRIC_L2};
-	gg_dataset	one = {values, 1, 64, GG_ELEMENT_F32, GG_METRIC_L2};
-	gg_build_params params = make_params(16, 32);
-	const size_t before = device.held;
-	watch		w = {0, 0};
-	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 2};
-	uint32_t	wrong = 0;
-	gg_graph	graph;
+	gg_dataset	one;
 	gg_bytes	all;
 	gg_bytes	own;
+	int			count = 1;
+
+	(void) gg_cuda_engine.device_count(&count);
+	for (int i = 0; i < 3; i++)
+		scene->others[i] = (i + 1) % count;
+	scene->values = make_values(GAUSS, n, 64, GG_METRIC_L2, GG_ELEMENT_F32);
+	scene->data = (gg_dataset) {scene->values, n, 64, GG_ELEMENT_F32, GG_METRIC_L2};
+	one = scene->data;
+	one.n = 1;
+	scene->params = make_params(16, 32);
+	(void) gg_cuda_engine.build_bytes(&scene->data, &scene->params, NULL, &all);
+	(void) gg_cuda_engine.build_bytes(&one, &scene->params, NULL, &own);
+	scene->budget = (all.device - own.device) * (n > 10000 ? 0.4 : 0.7);
+	scene->before = device.held;
+}
+
+/* What a build by several devices asks and tells. */
+typedef struct groups_watch
+{
+	pthread_t	caller;
+	uint64_t	done;			/* of groups */
+	uint64_t	total;
+	uint64_t	wrong;			/* calls by other threads, and steps back */
+} groups_watch;
+
+static bool
+groups_cancelled(void *ctx)
+{
+	groups_watch *w = ctx;
+
+	w->wrong += !pthread_equal(w->caller, pthread_self());
+	return false;
+}
+
+static void
+groups_progress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
+{
+	groups_watch *w = ctx;
+
+	w->wrong += !pthread_equal(w->caller, pthread_self());
+	if (phase != GG_PHASE_KNN_DESCENT)
+		return;
+	w->wrong += done < w->done || done > total;
+	w->done = done;
+	w->total = total;
+}
+
+/* The same graph by 1, 2 and 4 devices, whose threads have no order. */
+static void
+groups_devices_case(void)
+{
+	const int	runs = harness_fewer() ? 8 : 2;
+	groups_scene scene;
+	gg_graph	first = {0};
+	char		detail[256] = "";
+
+	groups_open(&scene);
+	for (int devices = 1; devices <= 4 && detail[0] == '\0'; devices *= 2)
+		for (int run = 0; run < (devices == 1 ? 1 : runs) && detail[0] == '\0'; run++)
+		{
+			groups_watch w = {pthread_self(), 0, 0, 0};
+			gg_control	control = {.cancelled = groups_cancelled, .progress = groups_progress,
+				.ctx = &w, .threads = 4, .device_memory = scene.budget, .others = scene.others,
+			.nothers = devices - 1};
+			gg_graph	graph = {0};
+			gg_status	status = gg_cuda_engine.build(&scene.data, &scene.params, &control,
+													  devices == 1 ? &first : &graph, NULL);
+
+			if (status.code != GG_OK)
+				sprintf(detail, "%d devices: %s", devices, status.message);
+			else if (devices > 1 &&
+					 (graph.npivots != first.npivots ||
+					  memcmp(graph.pivots, first.pivots, 4 * (size_t) first.npivots) != 0 ||
+					  memcmp(graph.adjacency, first.adjacency,
+							 4 * (size_t) scene.data.n * first.degree) != 0))
+				sprintf(detail, "%d devices: another graph than by one", devices);
+			else if (w.wrong > 0 || w.done == 0 || w.done != w.total)
+				sprintf(detail, "%d devices: told of %llu of %llu rows, %llu calls wrong", devices,
+						(unsigned long long) w.done, (unsigned long long) w.total,
+						(unsigned long long) w.wrong);
+			else if (device.held != scene.before)
+				sprintf(detail, "%d devices: %zu bytes of device memory lost", devices,
+						device.held - scene.before);
+			gg_graph_free(&graph);
+		}
+	verdict(detail[0] == '\0', "groups, by several devices", detail);
+	gg_graph_free(&first);
+	free(scene.values);
+}
+
+/* A build by groups that is cancelled gives back what it has. */
+static void
+groups_cancelled_case(int devices)
+{
+	groups_scene scene;
+	watch		w = {0, 0};
+	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 2,
+	.nothers = devices - 1};
+	uint32_t	wrong = 0;
+	gg_graph	graph;
+	char		name[60];
 	char		detail[100];
 
-	(void) gg_cuda_engine.build_bytes(&data, &params, NULL, &all);
-	(void) gg_cuda_engine.build_bytes(&one, &params, NULL, &own);
-	control.device_memory = (all.device - own.device) * (n > 10000 ? 0.4 : 0.7);
+	groups_open(&scene);
+	control.device_memory = scene.budget;
+	control.others = scene.others;
 	/* how often it asks depends on the time that copies take */
 	for (uint64_t at = 1; at <= 40; at += 3)
 	{
 		w = (watch) {0, at};
-		if (gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_ECANCELED ||
-			graph.adjacency != NULL)
+		if (gg_cuda_engine.build(&scene.data, &scene.params, &control, &graph, NULL).code !=
+			GG_ECANCELED || graph.adjacency != NULL)
 			wrong++;
 	}
+	sprintf(name, "groups, cancelled, %d devices", devices);
 	sprintf(detail, "%u wrong, %lld bytes lost", wrong,
-			(long long) device.held - (long long) before);
-	verdict(wrong == 0 && device.held == before, "groups, cancelled", detail);
-	free(values);
+			(long long) device.held - (long long) scene.before);
+	verdict(wrong == 0 && device.held == scene.before, name, detail);
+	free(scene.values);
+}
+
+/* A device that is not there, and one that has no memory, fail the build, which loses nothing. */
+static void
+groups_failure_case(void)
+{
+	groups_scene scene;
+	gg_control	control = {.threads = 2, .nothers = 2};
+	uint32_t	refused = 0;
+	uint32_t	wrong = 0;
+	gg_status	status;
+	gg_graph	graph;
+	char		detail[300] = "";
+
+	groups_open(&scene);
+	control.device_memory = scene.budget;
+	control.others = scene.others;
+	for (int take = 1; take <= 400; take += 1 + take / 4)
+	{
+		device.until_refused = take;
+		status = gg_cuda_engine.build(&scene.data, &scene.params, &control, &graph, NULL);
+		/* what is refused near the end may be missed */
+		if (device.until_refused == 0 ? status.code != GG_EDEVICE_MEMORY : status.code != GG_OK)
+			wrong++;
+		refused += device.until_refused == 0;
+		device.until_refused = 0;
+		gg_graph_free(&graph);
+	}
+	scene.others[1] = 1000;
+	status = gg_cuda_engine.build(&scene.data, &scene.params, &control, &graph, NULL);
+	sprintf(detail, "%u wrong of %u, %lld bytes lost; %s", wrong, refused,
+			(long long) device.held - (long long) scene.before, status.message);
+	verdict(wrong == 0 && refused > 3 && device.held == scene.before && graph.adjacency == NULL &&
+			status.code != GG_OK && status.code != GG_ECANCELED &&
+			strstr(status.message, "device 1000") != NULL, "groups, a device that fails", detail);
+	free(scene.values);
 }
 
 int
@@ -1445,7 +1586,10 @@ main(void)
 	}
 
 	groups_cases();
-	groups_cancelled_case();
+	groups_devices_case();
+	groups_cancelled_case(1);
+	groups_cancelled_case(3);
+	groups_failure_case();
 	exact_cases();
 	if (small)
 		small_cases();

@@ -733,10 +733,14 @@ test_components(void)
 	build_close(&s);
 }
 
-/* In groups of rows, since the device memory is less than one piece takes. */
+/*
+ * In groups of rows, since the device memory is less than one piece takes; by two devices, which
+ * are one.
+ */
 static void
 test_groups(void)
 {
+	static const int first = 0;
 	harness_spec spec = {.n = 9000,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
 		.seed = 6};
 	gg_control	less = control;
@@ -758,6 +762,8 @@ test_groups(void)
 		CHECK_OK(gg_cuda_engine.build_bytes(&one, &s.params, &control, &own), s.name))
 	{
 		less.device_memory = (all.device - own.device) / 10 * 7;
+		less.others = &first;
+		less.nothers = 1;
 		if (CHECK_OK(gg_cuda_engine.build(&s.data, &s.params, &less, &graph, NULL), s.name))
 			check_graph(&s, &graph, "groups");
 	}
