@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/rules/codes.h"
-#include "harness.h"
+#include "code_tools.h"
 
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_COSINE};
 static const gg_element elements[] = {GG_ELEMENT_F32, GG_ELEMENT_F16};
@@ -38,46 +37,34 @@ typedef enum query_kind
 	QUERY_ITSELF, QUERY_OPPOSITE, QUERY_NEAR, QUERY_LONGER, QUERY_ALONG, QUERY_AGAINST, QUERY_OTHER
 } query_kind;
 
-/* A coder with a query, a row and its record. */
-typedef struct tools
+/* A row and its record, and a query. */
+typedef struct pair
 {
-	gg_coder	coder;
-	gg_code_query query;
+	tools		code;			/* halves: the stored row of that type */
 	gg_element	element;
-	float	   *scratch;
-	uint8_t    *record;
 	float	   *row;			/* as the stored one has it */
-	uint16_t   *halves;			/* the stored row of that type */
 	float	   *decoded;
 	float	   *values;			/* the query */
-} tools;
+} pair;
 
 static uint64_t pairs;
 static uint64_t wrong;
 
 static void
-tools_make(tools *t, gg_metric metric, uint32_t dim, gg_codes codes, gg_element element)
+pair_make(pair *t, gg_metric metric, uint32_t dim, gg_codes codes, gg_element element)
 {
-	CHECK_OK(gg_coder_init(&t->coder, metric, dim, codes, SEED), "gg_coder_init");
-	CHECK_OK(gg_code_query_init(&t->coder, &t->query), "gg_code_query_init");
+	tools_make(&t->code, metric, dim, codes, SEED);
 	t->element = element;
-	t->scratch = malloc(2 * dim * sizeof(float));
-	t->record = malloc(t->coder.record_bytes);
 	t->row = malloc(dim * sizeof(float));
-	t->halves = malloc(dim * sizeof(uint16_t));
 	t->decoded = malloc(dim * sizeof(float));
 	t->values = malloc(dim * sizeof(float));
 }
 
 static void
-tools_free(tools *t)
+pair_free(pair *t)
 {
-	gg_coder_free(&t->coder);
-	gg_code_query_free(&t->query);
-	free(t->scratch);
-	free(t->record);
+	tools_free(&t->code);
 	free(t->row);
-	free(t->halves);
 	free(t->decoded);
 	free(t->values);
 }
@@ -133,34 +120,34 @@ make_row(row_kind kind, harness_random *random, float *row, uint32_t dim)
 
 /* Store a row, as an index does: at unit length under cosine, in halves if they are its type. */
 static void
-store_row(tools *t)
+store_row(pair *t)
 {
-	const uint32_t dim = t->coder.dim;
+	const uint32_t dim = t->code.coder.dim;
 	const void *stored = t->row;
 
-	gg_query_prepare(t->coder.metric, t->row, dim);
+	gg_query_prepare(t->code.coder.metric, t->row, dim);
 	if (t->element == GG_ELEMENT_F16)
 	{
 		for (uint32_t i = 0; i < dim; i++)
 		{
-			t->halves[i] = gg_float_to_half(t->row[i]);
-			t->row[i] = gg_half_to_float(t->halves[i]);
+			t->code.halves[i] = gg_float_to_half(t->row[i]);
+			t->row[i] = gg_half_to_float(t->code.halves[i]);
 		}
-		stored = t->halves;
+		stored = t->code.halves;
 	}
-	gg_code_row(&t->coder, stored, t->element, t->scratch, t->record);
-	gg_decode_row(&t->coder, t->record, t->decoded);
+	gg_code_row(&t->code.coder, stored, t->element, t->code.scratch, t->code.record);
+	gg_decode_row(&t->code.coder, t->code.record, t->decoded);
 }
 
 /* A query for the row; returns false where it is not finite. */
 static bool
-make_query(tools *t, query_kind kind, row_kind row, harness_random *random)
+make_query(pair *t, query_kind kind, row_kind row, harness_random *random)
 {
-	const uint32_t dim = t->coder.dim;
+	const uint32_t dim = t->code.coder.dim;
 	const float size = (float) pow(10, -6 * harness_unit(random));
 	const float times = (float) pow(10, 4 * harness_unit(random) - 2);
 	/* of unit length, where the row is not */
-	const bool	cosine = t->coder.metric == GG_METRIC_COSINE;
+	const bool	cosine = t->code.coder.metric == GG_METRIC_COSINE;
 	double		square = 0;
 	double		length;
 	bool		finite = true;
@@ -181,21 +168,21 @@ make_query(tools *t, query_kind kind, row_kind row, harness_random *random)
 			kind == QUERY_LONGER ? x * times :
 			(float) (x * length) + (kind == QUERY_ALONG ? times : -times) * error;
 	}
-	gg_query_prepare(t->coder.metric, t->values, dim);
+	gg_query_prepare(t->code.coder.metric, t->values, dim);
 	for (uint32_t i = 0; i < dim; i++)
 		finite &= isfinite(t->values[i]) != 0;
 	return finite;
 }
 
 static double
-true_distance(const tools *t)
+true_distance(const pair *t)
 {
 	double		dot = 0,
 				apart = 0,
 				row = 0,
 				query = 0;
 
-	for (uint32_t i = 0; i < t->coder.dim; i++)
+	for (uint32_t i = 0; i < t->code.coder.dim; i++)
 	{
 		const double x = t->row[i];
 		const double q = t->values[i];
@@ -205,31 +192,33 @@ true_distance(const tools *t)
 		query += q * q;
 		apart += (x - q) * (x - q);
 	}
-	if (t->coder.metric == GG_METRIC_L2)
+	if (t->code.coder.metric == GG_METRIC_L2)
 		return apart;
 	return row > 0 && query > 0 ? fmax(0, 1 - dot / sqrt(row * query)) : 1;
 }
 
 static void
-check_pair(tools *t, const gg_distance_fn *functions, row_kind row, query_kind query)
+check_pair(pair *t, const gg_distance_fn *functions, row_kind row, query_kind query)
 {
-	const void *stored = t->element == GG_ELEMENT_F16 ? (void *) t->halves : (void *) t->row;
+	const void *stored = t->element == GG_ELEMENT_F16 ? (void *) t->code.halves : (void *) t->row;
 	double		distance = true_distance(t);
 	gg_code_bounds bounds;
 	float		bound;
 
-	gg_code_query_set(&t->coder, t->values, t->scratch, &t->query);
-	bounds = gg_code_bounds_of(t->coder.metric, t->coder.dim, t->query.unit, t->query.base);
-	bound = gg_code_bound(&t->coder, t->record, &t->query, &bounds);
+	gg_code_query_set(&t->code.coder, t->values, t->code.scratch, &t->code.query);
+	bounds = gg_code_bounds_of(t->code.coder.metric, t->code.coder.dim, t->code.query.unit,
+							   t->code.query.base);
+	bound = gg_code_bound(&t->code.coder, t->code.record, &t->code.query, &bounds);
 	pairs++;
 	for (size_t s = 0; s < NSETS; s++)
 		if (functions[s] != NULL)
-			distance = fmin(distance, functions[s] (stored, t->values, t->coder.dim));
+			distance = fmin(distance, functions[s] (stored, t->values, t->code.coder.dim));
 	if (bound >= 0 && bound <= distance)
 		return;
 	if (++wrong <= 10)
 		CHECK(false, "metric %d element %d bits %u dim %u row %d query %d: bound %.9g of %.9g",
-			  (int) t->coder.metric, (int) t->element, t->coder.bits, t->coder.dim, (int) row,
+			  (int) t->code.coder.metric, (int) t->element, t->code.coder.bits,
+			  t->code.coder.dim, (int) row,
 			  (int) query, (double) bound, distance);
 }
 
@@ -241,13 +230,13 @@ check_kind(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim)
 	const uint32_t rows = (most < 30000 ? most : 30000) / QUERIES + 1;
 	const row_kind last = element == GG_ELEMENT_F16 ? ROW_SMALL + 1 : ROW_KINDS;
 	gg_distance_fn functions[NSETS] = {NULL};
-	tools		t;
+	pair		t;
 
 	for (size_t s = 0; s < NSETS; s++)
 		if (gg_simd_force(sets[s]))
 			functions[s] = gg_distance_function(metric, element);
 	gg_simd_force(NULL);
-	tools_make(&t, metric, dim, codes, element);
+	pair_make(&t, metric, dim, codes, element);
 	for (uint32_t i = 0; i < rows; i++)
 	{
 		const row_kind row = (row_kind) (i % last);
@@ -264,7 +253,7 @@ check_kind(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim)
 				check_pair(&t, functions, row, query);
 		}
 	}
-	tools_free(&t);
+	pair_free(&t);
 }
 
 static void
@@ -293,15 +282,16 @@ test_near(void)
 		for (int k = 0; k < 3; k++)
 			for (size_t d = 6; d < 10; d++)
 			{
-				tools		t;
+				pair		t;
 
-				tools_make(&t, metrics[m], dims[d], kinds[k], GG_ELEMENT_F32);
+				pair_make(&t, metrics[m], dims[d], kinds[k], GG_ELEMENT_F32);
 				for (uint32_t i = 0; i < 50; i++)
 				{
 					const double c = 6 / sqrt(dims[d]);
 					double		error = 0;
 					double		apart;
 					double		least;
+					float		bound;
 					gg_code_bounds bounds;
 
 					make_row(ROW_NORMAL, &random, t.row, dims[d]);
@@ -313,14 +303,15 @@ test_near(void)
 					apart = true_distance(&t) * (m == 0 ? 1 : 2);
 					least = sqrt(apart + error - 2 * sqrt(apart * error) * c) - sqrt(error);
 					least *= least * (m == 0 ? 1 : 0.5);
-					gg_code_query_set(&t.coder, t.values, t.scratch, &t.query);
-					bounds = gg_code_bounds_of(metrics[m], dims[d], t.query.unit, t.query.base);
-					CHECK(gg_code_bound(&t.coder, t.record, &t.query, &bounds) > 0.995 * least,
+					gg_code_query_set(&t.code.coder, t.values, t.code.scratch, &t.code.query);
+					bounds = gg_code_bounds_of(metrics[m], dims[d], t.code.query.unit,
+											   t.code.query.base);
+					bound = gg_code_bound(&t.code.coder, t.code.record, &t.code.query, &bounds);
+					CHECK(bound > 0.995 * least,
 						  "metric %d bits %u dim %u: a bound of %g, not %g", (int) metrics[m],
-						  t.coder.bits, dims[d],
-						  gg_code_bound(&t.coder, t.record, &t.query, &bounds), least);
+						  t.code.coder.bits, dims[d], bound, least);
 				}
-				tools_free(&t);
+				pair_free(&t);
 			}
 }
 

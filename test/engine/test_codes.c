@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/rules/codes.h"
-#include "harness.h"
+#include "code_tools.h"
 
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};
 static const gg_element elements[] = {GG_ELEMENT_F32, GG_ELEMENT_F16};
@@ -19,36 +18,6 @@ static const uint32_t dims[] = {1, 3, 31, 96, 100, 200, 784, 1536, 16000};
 #define KINDS_OF(metric) ((metric) == GG_METRIC_L1 ? 2 : 3)
 #define NDIMS (sizeof(dims) / sizeof(dims[0]))
 #define SEED 11
-
-/* A coder with a query and memory for one row. */
-typedef struct tools
-{
-	gg_coder	coder;
-	gg_code_query query;
-	float	   *scratch;
-	uint8_t    *record;
-	uint16_t   *halves;
-} tools;
-
-static void
-tools_make(tools *t, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
-{
-	CHECK_OK(gg_coder_init(&t->coder, metric, dim, codes, seed), "gg_coder_init");
-	CHECK_OK(gg_code_query_init(&t->coder, &t->query), "gg_code_query_init");
-	t->scratch = malloc(2 * dim * sizeof(float));
-	t->record = malloc(t->coder.record_bytes);	/* exactly: ASan sees what is read behind it */
-	t->halves = malloc(dim * sizeof(uint16_t));
-}
-
-static void
-tools_free(tools *t)
-{
-	gg_coder_free(&t->coder);
-	gg_code_query_free(&t->query);
-	free(t->scratch);
-	free(t->record);
-	free(t->halves);
-}
 
 /* Under float16 the row is rounded to halves, in place. */
 static void

@@ -1,0 +1,42 @@
+/*
+ * code_tools.h
+ *		A coder with a query and memory for one row, as tests of codes use it.
+ */
+#ifndef GG_TEST_CODE_TOOLS_H
+#define GG_TEST_CODE_TOOLS_H
+
+#include <stdlib.h>
+
+#include "../../src/rules/codes.h"
+#include "harness.h"
+
+typedef struct tools
+{
+	gg_coder	coder;
+	gg_code_query query;
+	float	   *scratch;
+	uint8_t    *record;
+	uint16_t   *halves;
+} tools;
+
+static void
+tools_make(tools *t, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
+{
+	CHECK_OK(gg_coder_init(&t->coder, metric, dim, codes, seed), "gg_coder_init");
+	CHECK_OK(gg_code_query_init(&t->coder, &t->query), "gg_code_query_init");
+	t->scratch = malloc(2 * dim * sizeof(float));
+	t->record = malloc(t->coder.record_bytes);	/* exactly: ASan sees what is read behind it */
+	t->halves = malloc(dim * sizeof(uint16_t));
+}
+
+static void
+tools_free(tools *t)
+{
+	gg_coder_free(&t->coder);
+	gg_code_query_free(&t->query);
+	free(t->scratch);
+	free(t->record);
+	free(t->halves);
+}
+
+#endif							/* GG_TEST_CODE_TOOLS_H */
