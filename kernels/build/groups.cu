@@ -764,6 +764,9 @@ public:
 			tell_progress(&build_->own);
 		}
 		join();
+		/* the last group may have ended since the caller told of its own */
+		if (status.code == GG_OK)
+			tell_progress(&build_->own);
 		for (const gg_status &one : results_)
 			if (status.code == GG_OK || (status.code == GG_ECANCELED && one.code != GG_OK))
 				status = one;
