@@ -80,7 +80,7 @@ measure_kernel(const __grid_constant__ search_view view, const __grid_constant__
 													  rows.count, key);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
-			if (lane < rows.count && q < nq)
+			if (lane < rows.count && (uint32_t) q < nq)
 				out[q * args.keys_stride + (rows.row - word * 32)] =
 					key[q] > args.after ? key[q] : GG_KEY_NONE;
 	}
