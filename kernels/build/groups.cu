@@ -751,25 +751,30 @@ public:
 											}));
 	}
 
-	/* Until all have ended; status: of the caller's device.  The first failure that is one. */
+	/*
+	 * Until all have ended; status: of the caller's device.  The first failure that is one.  What
+	 * the caller says is heard here alone, for the others may end before they look.
+	 */
 	gg_status
 	wait(gg_status status)
 	{
-		if (status.code != GG_OK)
-			build_->stopping.store(true);
 		while (left_.load() > 0)
 		{
+			if (status.code != GG_OK)
+				build_->stopping.store(true);
 			std::this_thread::sleep_for(std::chrono::microseconds(200));
-			(void) is_stopped(&build_->own);
-			tell_progress(&build_->own);
+			if (status.code == GG_OK)
+				status = gg_cuda_check_cancel(&build_->own.quiet, "gg_cuda_build_groups");
+			if (status.code == GG_OK)
+				tell_progress(&build_->own);
 		}
 		join();
-		/* the last group may have ended since the caller told of its own */
-		if (status.code == GG_OK)
-			tell_progress(&build_->own);
 		for (const gg_status &one : results_)
 			if (status.code == GG_OK || (status.code == GG_ECANCELED && one.code != GG_OK))
 				status = one;
+		/* the last group may have ended since the caller told of its own */
+		if (status.code == GG_OK)
+			tell_progress(&build_->own);
 		return status;
 	}
 

@@ -114,15 +114,22 @@ record_bound(const search_view &view, const char *record, const level_sums &sums
 							gg_code_length(BITS, view.dim, sums.squares, sums.levels), estimate);
 }
 
+/* The query as products take it: high and low bytes of each plane. */
+static __host__ __device__ __forceinline__ uint32_t
+query_bytes(const search_view &view)
+{
+	return 2 * (8 / view.code_bits) * code_plane_bytes(view.walk_pieces);
+}
+
 /* Grid: over the rows. */
 template <int BITS>
 __global__ void __launch_bounds__(WARPS * 32)
 bounds_kernel(const __grid_constant__ search_view view, const __grid_constant__ measure_args args)
 {
 	extern __shared__ __align__(16) char shared[];
-	__shared__ uint32_t packed[WARPS * 32];
 	const uint32_t work_bytes = code_work_bytes(view.dim);
 	uint32_t   *query = (uint32_t *) (shared + work_bytes);
+	uint32_t   *packed = (uint32_t *) (shared + work_bytes + query_bytes(view));
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
 	const uint32_t words = (args.end + 31) / 32;
@@ -171,8 +178,7 @@ bounds_kernel(const __grid_constant__ search_view view, const __grid_constant__ 
 static uint32_t
 shared_for(const search_view *view)
 {
-	return code_work_bytes(view->dim) +
-		2 * (8 / view->code_bits) * code_plane_bytes(view->walk_pieces);
+	return code_work_bytes(view->dim) + query_bytes(*view) + WARPS * 32 * 4;
 }
 
 template <int BITS>

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+/* threads may check, too */
 static int	passed = 0;
 static int	failed = 0;
 
@@ -22,10 +23,10 @@ harness_check(const char *file, int line, bool condition, const char *text, cons
 
 	if (condition)
 	{
-		passed++;
+		__atomic_add_fetch(&passed, 1, __ATOMIC_RELAXED);
 		return true;
 	}
-	failed++;
+	__atomic_add_fetch(&failed, 1, __ATOMIC_RELAXED);
 	printf("%s:%d: failed: %s: ", file, line, text);
 	va_start(args, format);
 	vprintf(format, args);

@@ -68,7 +68,7 @@ typedef struct producer
 	GgRing	   *ring;
 	uint32		id;
 	uint32		count;
-	uint32		full;
+	uint32		full;			/* atomic */
 } producer;
 
 static void *
@@ -79,13 +79,13 @@ produce(void *arg)
 	for (uint32 i = 1; i <= p->count; i++)
 		while (!GgRingPush(p->ring, p->id, i))
 		{
-			p->full++;
+			__atomic_add_fetch(&p->full, 1, __ATOMIC_RELAXED);
 			sched_yield();
 		}
 	return NULL;
 }
 
-/* pause: the consumer is slower than the producers, so that these meet a full ring. */
+/* slow: the consumer waits for a full ring, and is slower than the producers afterwards. */
 static void
 run_threads(const char *what, uint32 start, uint32 count, bool slow)
 {
@@ -103,6 +103,8 @@ run_threads(const char *what, uint32 start, uint32 count, bool slow)
 		if (!CHECK(pthread_create(&threads[i], NULL, produce, &producers[i]) == 0, "no thread"))
 			return;
 	}
+	while (slow && __atomic_load_n(&producers[0].full, __ATOMIC_RELAXED) == 0)
+		sched_yield();
 	while (taken < (uint64_t) PRODUCERS * count)
 	{
 		uint32		slot,

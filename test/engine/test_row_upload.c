@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+#define MOST_PAUSES 60000		/* of a millisecond: what has not come by then never will */
+
 /* Created by create() from what the test wants of it; one at a time. */
 struct gg_index
 {
@@ -20,11 +22,14 @@ struct gg_index
 	gg_shape	shape;			/* that was asked for */
 	int			creations;
 	bool		no_room;		/* it is not to be had */
-	long		create_ns;		/* to create it */
+	bool		create_late;	/* it comes when the test waits for the end */
+	bool		write_late;		/* so does the end of each call */
+	int			meeting;		/* calls wait until so many are under way */
 	uint64_t	fail_at;		/* the call that fails, 0: none */
 	long		delay_ns;		/* of each call */
 
 	/* atomic */
+	bool		stopping;		/* the test waits for the end */
 	uint64_t	calls;
 	uint64_t	written;
 	int			inside;			/* calls under way */
@@ -33,15 +38,52 @@ struct gg_index
 };
 
 static gg_index wanted;
+static pthread_t tester;
+
+extern int	__real_pthread_join(pthread_t thread, void **result);
+extern int	__wrap_pthread_join(pthread_t thread, void **result);
+
+/* gg_row_upload_stop() has said what it has to say, and waits (Makefile, --wrap). */
+int
+__wrap_pthread_join(pthread_t thread, void **result)
+{
+	if (pthread_equal(pthread_self(), tester))
+		__atomic_store_n(&wanted.stopping, true, __ATOMIC_RELEASE);
+	return __real_pthread_join(thread, result);
+}
+
+static void
+pause_ns(long ns)
+{
+	struct timespec pause = {0, ns};
+
+	nanosleep(&pause, NULL);
+}
+
+static void
+wait_for_stop(void)
+{
+	while (!__atomic_load_n(&wanted.stopping, __ATOMIC_ACQUIRE))
+		pause_ns(100000);
+}
+
+/* Until so many were under way at one time: threads begin when they like. */
+static void
+wait_for_calls(int count)
+{
+	for (int i = 0; i < MOST_PAUSES &&
+		 __atomic_load_n(&wanted.most_inside, __ATOMIC_RELAXED) < count; i++)
+		pause_ns(1000000);
+}
 
 static gg_status
 create(const gg_shape *shape, gg_index **index)
 {
 	gg_status	status = {.code = GG_OK};
-	struct timespec delay = {0, wanted.create_ns};
 
 	wanted.creations++;
-	nanosleep(&delay, NULL);
+	if (wanted.create_late)
+		wait_for_stop();
 	if (wanted.no_room)
 	{
 		status.code = GG_EDEVICE_MEMORY;
@@ -56,7 +98,6 @@ static gg_status
 remember(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64_t bytes)
 {
 	gg_status	status = {.code = GG_OK};
-	struct timespec delay = {0, index->delay_ns};
 	int			inside = __atomic_add_fetch(&index->inside, 1, __ATOMIC_RELAXED);
 	int			most = __atomic_load_n(&index->most_inside, __ATOMIC_RELAXED);
 
@@ -64,6 +105,7 @@ remember(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64
 		   !__atomic_compare_exchange_n(&index->most_inside, &most, inside, false,
 										__ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
+	wait_for_calls(index->meeting);
 	if (__atomic_add_fetch(&index->calls, 1, __ATOMIC_RELAXED) == index->fail_at)
 		status.code = GG_EDEVICE;
 	else if (part != GG_PART_ROWS || offset + bytes > index->bytes)
@@ -71,7 +113,9 @@ remember(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64
 	else
 	{
 		if (index->delay_ns)
-			nanosleep(&delay, NULL);
+			pause_ns(index->delay_ns);
+		if (index->write_late)
+			wait_for_stop();
 		memcpy(index->memory + offset, src, bytes);
 		__atomic_add_fetch(&index->written, bytes, __ATOMIC_RELAXED);
 	}
@@ -127,11 +171,7 @@ static void
 wait_for_end(gg_row_upload *upload)
 {
 	while (!gg_row_upload_ended(upload))
-	{
-		struct timespec wait = {0, 100000};
-
-		nanosleep(&wait, NULL);
-	}
+		pause_ns(100000);
 }
 
 /* Fill and copy; capacity is the device's, in chunks. */
@@ -196,9 +236,11 @@ run(uint32_t nchunks, uint32_t capacity, uint32_t skip, uint64_t fail_at, int nt
 	free(wanted.memory);
 }
 
-/* 200 chunks of ten rows, of which every other one is full: a hundred calls. */
+/*
+ * 200 chunks of ten rows, of which every other one is full: a hundred calls.  like: what these are.
+ */
 static gg_row_upload *
-start_slow(long delay_ns, int nthreads, char **rows, gg_index **index)
+start_slow(gg_index like, int nthreads, char **rows, gg_index **index)
 {
 	static uint32_t filled[200];
 	static uint64_t claimed = 200 * 10;
@@ -211,7 +253,9 @@ start_slow(long delay_ns, int nthreads, char **rows, gg_index **index)
 	source.rows = *rows = calloc(2000, 52);
 	for (int i = 0; i < 200; i++)
 		filled[i] = i % 2;
-	wanted = (gg_index) {.memory = calloc(2000, 52), .bytes = 2000 * 52, .delay_ns = delay_ns};
+	wanted = like;
+	wanted.memory = calloc(2000, 52);
+	wanted.bytes = 2000 * 52;
 	CHECK_OK(gg_row_upload_start(&engine, GG_DEVICE_IN_USE, &shape, &source, nthreads, index,
 								 &upload), "gg_row_upload_start");
 	return upload;
@@ -223,11 +267,12 @@ stop_early(void)
 {
 	gg_index   *index;
 	char	   *rows;
-	gg_row_upload *upload = start_slow(20000000, 2, &rows, &index);
+	gg_row_upload *upload = start_slow((gg_index) {.write_late = true}, 2, &rows, &index);
 	uint64_t	done = 0;
 
+	wait_for_calls(2);
 	CHECK_OK(gg_row_upload_stop(upload), "gg_row_upload_stop");
-	CHECK(wanted.calls < 50, "%llu chunks of 100 were begun", (unsigned long long) wanted.calls);
+	CHECK(wanted.calls == 2, "%llu chunks of 100 were begun", (unsigned long long) wanted.calls);
 	for (uint32_t c = 0; c < 200; c++)
 		done += gg_row_upload_done(upload, c);
 	check_created();
@@ -248,7 +293,8 @@ side_by_side(void)
 	gg_index   *index;
 	char	   *rows;
 	double		start = harness_now();
-	gg_row_upload *upload = start_slow(5000000, 4, &rows, &index);
+	gg_row_upload *upload = start_slow((gg_index) {.delay_ns = 5000000,.meeting = 4}, 4, &rows,
+										  &index);
 
 	gg_row_upload_drain(upload);
 	wait_for_end(upload);
@@ -309,7 +355,7 @@ stop_before_open(void)
 
 	for (int stop = 0; stop < 2; stop++)
 	{
-		wanted = (gg_index) {.create_ns = 50000000};
+		wanted = (gg_index) {.create_late = true};
 		upload = start_one(&index);
 		if (stop)
 			CHECK_OK(gg_row_upload_stop(upload), "gg_row_upload_stop");
@@ -324,6 +370,7 @@ main(void)
 {
 	uint32_t	many = harness_size(2000, 10);
 
+	tester = pthread_self();
 	for (int threads = 1; threads <= 2 * GG_UPLOAD_THREADS; threads *= 4)
 	{
 		run(1, 1, 0, 0, threads);

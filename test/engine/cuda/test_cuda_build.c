@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int	failures = 0;
 static int	cases = 0;
@@ -1503,30 +1504,65 @@ groups_devices_case(void)
 	free(scene.values);
 }
 
+/* Cancels once: who does not hear of it then never will. */
+typedef struct groups_canceller
+{
+	bool		counting;		/* groups are being built, or from the start */
+	uint64_t	asked;
+	uint64_t	cancel_at;
+} groups_canceller;
+
+static bool
+groups_cancel_once(void *ctx)
+{
+	groups_canceller *c = ctx;
+	const struct timespec pause = {0, 20000000};
+
+	if (!c->counting || ++c->asked != c->cancel_at)
+		return false;
+	/* meanwhile other devices come to their end */
+	nanosleep(&pause, NULL);
+	return true;
+}
+
+static void
+groups_begun(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
+{
+	groups_canceller *c = ctx;
+
+	(void) done;
+	(void) total;
+	c->counting |= phase == GG_PHASE_KNN_DESCENT;
+}
+
 /* A build by groups that is cancelled gives back what it has. */
 static void
 groups_cancelled_case(int devices)
 {
 	groups_scene scene;
-	watch		w = {0, 0};
-	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 2,
-	.nothers = devices - 1};
+	groups_canceller c;
+	gg_control	control = {.cancelled = groups_cancel_once, .progress = groups_begun, .ctx = &c,
+	.threads = 2, .nothers = devices - 1};
 	uint32_t	wrong = 0;
-	gg_graph	graph;
 	char		name[60];
 	char		detail[100];
 
 	groups_open(&scene);
 	control.device_memory = scene.budget;
 	control.others = scene.others;
-	/* how often it asks depends on the time that copies take */
-	for (uint64_t at = 1; at <= 40; at += 3)
-	{
-		w = (watch) {0, at};
-		if (gg_cuda_engine.build(&scene.data, &scene.params, &control, &graph, NULL).code !=
-			GG_ECANCELED || graph.adjacency != NULL)
-			wrong++;
-	}
+	for (int begun = 0; begun < 2; begun++)
+		for (uint64_t at = 1; at <= (begun ? 120 : 40); at += begun ? 6 : 3)
+		{
+			gg_graph	graph;
+			gg_status	status;
+
+			c = (groups_canceller) {.counting = !begun,.cancel_at = at};
+			status = gg_cuda_engine.build(&scene.data, &scene.params, &control, &graph, NULL);
+			/* how often it asks once groups are built depends on the time that copies take */
+			wrong += status.code == GG_ECANCELED ? graph.adjacency != NULL :
+				status.code != GG_OK || !begun || c.asked >= at;
+			gg_graph_free(&graph);
+		}
 	sprintf(name, "groups, cancelled, %d devices", devices);
 	sprintf(detail, "%u wrong, %lld bytes lost", wrong,
 			(long long) device.held - (long long) scene.before);

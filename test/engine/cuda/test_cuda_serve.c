@@ -892,7 +892,7 @@ test_prefixes(void)
 typedef struct filler
 {
 	const scene *s;
-	uint32_t	rounds;
+	uint32_t	rounds;			/* atomic */
 	volatile bool stop;
 } filler;
 
@@ -907,7 +907,7 @@ fill_on(void *arg)
 		gg_index   *index = scene_fill(f->s, 100, (4 << 20) - 5);
 
 		gg_cuda_engine.index_close(index);
-		f->rounds++;
+		__atomic_add_fetch(&f->rounds, 1, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
@@ -930,7 +930,8 @@ test_fill_beside(void)
 	until = harness_now() + (harness_small() ? 1 : 2);
 	do
 		check_together(&v, &s, index, index);
-	while (harness_now() < until);
+	while (harness_now() < until || (__atomic_load_n(&f.rounds, __ATOMIC_RELAXED) == 0 &&
+									 harness_now() < until + PATIENCE_S));
 	f.stop = true;
 	pthread_join(thread, NULL);
 	CHECK(f.rounds > 0, "nothing was filled meanwhile");

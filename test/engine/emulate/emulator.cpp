@@ -667,16 +667,21 @@ void *
 static_shared(const void *key, size_t bytes, size_t align)
 {
 	block	   *const b = self->its_block;
-	size_t		total = 0;
+	const size_t asked = b->its_group->asked_bytes;
+	const size_t most = asked > 0 ? EMULATE_SHARED_BYTES : EMULATE_SHARED_USUAL;
+	size_t		total = asked;
 
 	for (const variable &v : b->shared)
 	{
 		if (v.key == key)
 			return v.memory;
-		total += v.bytes;
+		if (v.key != &dynamic_key)
+			total += v.bytes;
+		else if (v.bytes > asked)
+			total = v.bytes;
 	}
-	if (total + bytes > EMULATE_SHARED_BYTES)
-		fail("%zu bytes of shared memory, %d at most", total + bytes, EMULATE_SHARED_BYTES);
+	if (total + bytes > most)
+		fail("%zu bytes of shared memory, %zu at most", total + bytes, most);
 	return add_variable(b, key, bytes, align);
 }
 
@@ -884,6 +889,7 @@ launch_grid(const grid &shape, const void *kernel, void (*run) (void *work), voi
 	g.members.resize(together);
 	g.warps.resize(together * ((threads + 31) / 32));
 	g.dynamic_bytes = shape.shared_bytes;
+	g.asked_bytes = function_shared_asked(kernel);
 	g.run = run;
 	g.work = work;
 	know_stack(&caller);

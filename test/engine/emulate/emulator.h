@@ -14,7 +14,7 @@
  *	- lanes of one mask are at different operations, or one reads from a lane that is not there;
  *	- a copy, a row of a matrix or a piece of a row is not aligned;
  *	- it writes to a block's shared memory of a cluster that has not begun or has ended;
- *	- shared memory is more than a block may have;
+ *	- shared memory, with what cudaFuncSetAttribute() asks for, is more than a block may have;
  *	- threads do nothing but look at memory, for a long time.
  * Asynchronous copies come when they are waited for and not before.  Shared memory and device
  * memory are malloc()'s, and full of 0xA5 at first; so AddressSanitizer sees who leaves them.
@@ -144,7 +144,8 @@ struct group
 	uint32_t	live;			/* threads, of all blocks */
 	uint32_t	arrived;		/* at the cluster's barrier */
 	uint64_t	looks;			/* since something else happened */
-	size_t		dynamic_bytes;
+	size_t		dynamic_bytes;	/* of shared memory */
+	size_t		asked_bytes;	/* that launches of the kernel may have, or 0: what is usual */
 	void		(*run) (void *work);
 	void	   *work;
 };
@@ -247,6 +248,7 @@ extern cudaError_t remember(cudaError_t error);
 extern bool is_of_device(cudaStream_t stream);	/* the thread's */
 extern cudaError_t function_shared(const void *kernel, size_t bytes);
 extern size_t function_shared_limit(const void *kernel);
+extern size_t function_shared_asked(const void *kernel);
 
 #define EMULATE_SHARED_BYTES (227 * 1024)	/* that a block may ask for; H200 */
 #define EMULATE_SHARED_USUAL (48 * 1024)	/* without asking */

@@ -89,13 +89,18 @@ function_shared(const void *kernel, size_t bytes)
 }
 
 size_t
-function_shared_limit(const void *kernel)
+function_shared_asked(const void *kernel)
 {
 	std::lock_guard<std::mutex> guard(lock);
 	const auto	found = shared_limits.find({current, kernel});
 
-	return found == shared_limits.end() ? EMULATE_SHARED_USUAL :
-		std::max(found->second, (size_t) EMULATE_SHARED_USUAL);
+	return found == shared_limits.end() ? 0 : found->second;
+}
+
+size_t
+function_shared_limit(const void *kernel)
+{
+	return std::max(function_shared_asked(kernel), (size_t) EMULATE_SHARED_USUAL);
 }
 
 bool

@@ -305,6 +305,16 @@ greedy_kernel(uint32_t *out)
 	out[0] = 0;
 }
 
+/* What it declares counts against what it asks for. */
+static __global__ void
+asking_kernel(uint32_t *out)
+{
+	__shared__ uint32_t declared[64];
+
+	declared[threadIdx.x] = threadIdx.x;
+	out[threadIdx.x] = declared[threadIdx.x];
+}
+
 /* In a process of its own: it aborts, and says why. */
 static void
 check_fails(void (*kernel) (uint32_t *), bool cluster, const char *message)
@@ -399,6 +409,9 @@ main(void)
 	check_fails(misaligned_kernel, false, "no multiple of 16");
 	check_fails(early_kernel, true, "has not begun");
 	check_fails(greedy_kernel, false, "bytes of shared memory");
+	check(cudaFuncSetAttribute(asking_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+							   EMULATE_SHARED_BYTES - 128) == cudaSuccess, "asking");
+	check_fails(asking_kernel, false, "232576 bytes of shared memory");
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed > 0;
 }
