@@ -32,7 +32,8 @@ BEGIN
 		INSERT INTO seen (command, phase, done, total)
 			SELECT command, phase, tuples_done, tuples_total FROM pg_stat_progress_create_index
 			WHERE index_relid = 'items_idx'::regclass AND relid = 'items'::regclass;
-		EXIT WHEN i > 100 AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index);
+		EXIT WHEN NOT EXISTS (SELECT FROM pg_stat_progress_create_index)
+			AND EXISTS (SELECT FROM seen);
 		PERFORM pg_sleep(0.005);
 	END LOOP;
 END $$;
@@ -63,8 +64,17 @@ for my $step (1 .. 16)
 	my ($rc, $out, $err) =
 		$node->psql('postgres', "SET statement_timeout = $timeout; SELECT learn()");
 
-	# it had all but ended: what it learned is there
-	last if $rc == 0 || merge_info($node, 'generation') != $generation;
+	if ($rc == 0 || merge_info($node, 'generation') != $generation)
+	{
+		# it had all but ended: what it learned is there
+		last if $cancelled > 5 || $timeout == 1;
+		# the machine was busier when it was measured: that long it takes at most
+		$ms = $timeout;
+		$node->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
+		$before = state_of();
+		$generation = merge_info($node, 'generation');
+		redo;
+	}
 	$cancelled++;
 	like($err, qr/canceling statement due to statement timeout/, "cancelled after $timeout ms");
 	is(state_of(), $before, 'and all is as it was') if $step % 3 == 0;
