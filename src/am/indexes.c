@@ -12,6 +12,7 @@
  */
 #include "merge/merge.h"
 #include "service/shared/service.h"
+#include "storage/type.h"
 
 #include "access/htup_details.h"
 #include "access/relation.h"
@@ -52,7 +53,7 @@ typedef struct Contents
 	int64		seal_rows;		/* by default */
 	int64		dead_rows;
 	int			segments;
-	gg_element	element;
+	const char *storage;
 	int			algorithm;		/* gg_algorithm of the last build */
 	char	   *error;			/* why the pages could not be read; else NULL */
 	bool		reindex;		/* a REINDEX mends that */
@@ -73,7 +74,7 @@ ReadContents(Relation index, Contents *contents)
 		contents->dead_rows += meta->segments[i].dead;
 	}
 	contents->segments = meta->nsegments;
-	contents->element = (gg_element) meta->element;
+	contents->storage = GgStorageName(meta);
 	contents->algorithm = meta->algorithm;
 	contents->known = true;
 	pfree(meta);
@@ -222,7 +223,7 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	values[c++] = Float8GetDatum((double) contents.delta_rows / Max(contents.rows, 1));
 	values[c++] = Int64GetDatum(contents.dead_rows);
 	values[c++] = Int32GetDatum(contents.segments);
-	values[c++] = CStringGetTextDatum(contents.element == GG_ELEMENT_F16 ? "float16" : "float32");
+	values[c++] = contents.known ? CStringGetTextDatum(contents.storage) : (Datum) 0;
 	values[c++] = contents.known ? CStringGetTextDatum(GgAlgorithmName(contents.algorithm)) :
 		(Datum) 0;
 	nulls[c] = stat.state == NULL;

@@ -213,14 +213,6 @@ EngineName(uint16 engine)
 	return "unknown";
 }
 
-static const char *
-StorageName(const GgMetaPageData *meta)
-{
-	if (meta->coded != GG_CODES_NONE)
-		return GgCodesName(meta->coded);
-	return meta->element == GG_ELEMENT_F16 ? "float16" : "float32";
-}
-
 /* The kind of codes that the pieces have. */
 static const char *
 CodesOf(const GgMetaPageData *meta)
@@ -274,7 +266,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int32GetDatum(meta->version);
 	values[c++] = Int32GetDatum(meta->dimensions);
 	values[c++] = CStringGetTextDatum(MetricName(meta->metric));
-	values[c++] = CStringGetTextDatum(StorageName(meta));
+	values[c++] = CStringGetTextDatum(GgStorageName(meta));
 	values[c++] = CStringGetTextDatum(GgAlgorithmName(meta->algorithm));
 	values[c++] = CStringGetTextDatum(EngineName(meta->engine));
 	values[c++] = Int64GetDatum(nodes);

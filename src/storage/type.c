@@ -80,6 +80,14 @@ GgStoredElement(const GgOpclass *opclass, const GgOptions *options)
 	return options->storage == GG_STORAGE_FLOAT16 ? GG_ELEMENT_F16 : GG_ELEMENT_F32;
 }
 
+const char *
+GgStorageName(const GgMetaPageData *meta)
+{
+	if (meta->coded != GG_CODES_NONE)
+		return GgCodesName(meta->coded);
+	return meta->element == GG_ELEMENT_F16 ? "float16" : "float32";
+}
+
 static void
 ReportNotFinite(void)
 {

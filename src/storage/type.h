@@ -40,6 +40,9 @@ extern uint32 GgDeclaredDimensions(Relation index);
  */
 extern gg_element GgStoredElement(const GgOpclass *opclass, const GgOptions *options);
 
+/* The storage option's name for what an index stores. */
+extern const char *GgStorageName(const GgMetaPageData *meta);
+
 extern uint32 GgValueDimensions(const GgOpclass *opclass, Datum detoasted);
 
 /*

@@ -55,6 +55,19 @@ SELECT results_eq(
 	$$SELECT rows, dead_rows FROM gpugraph_indexes WHERE relid = 's.items_idx'::regclass$$,
 	$$VALUES (2001::bigint, 100::bigint)$$, 'rows that VACUUM has taken away');
 
+-- The bug: of an index that has codes alone the view said that it stores float32.
+CREATE TABLE coded (val vector(2));
+INSERT INTO coded SELECT ARRAY[i, 1]::real[]::vector FROM generate_series(1, 100) i;
+CREATE INDEX coded_float16 ON coded USING gpugraph (val) WITH (storage = float16);
+CREATE INDEX coded_float32 ON coded USING gpugraph (val) WITH (codes = int4);
+CREATE INDEX coded_int4 ON coded USING gpugraph (val) WITH (storage = int4);
+CREATE INDEX coded_int8 ON coded USING gpugraph (val) WITH (storage = int8);
+SELECT results_eq(
+	$$SELECT storage FROM gpugraph_indexes WHERE tablename = 'coded' ORDER BY indexname$$,
+	'{float16, float32, int4, int8}'::text[], 'storage');
+SELECT is_empty($$SELECT FROM gpugraph_indexes, gpugraph_index_info(relid) i
+	WHERE tablename = 'coded' AND storage <> element$$, 'as gpugraph_index_info has it');
+
 -- a row that takes more than a page
 CREATE TABLE wide (val vector(3000));
 CREATE INDEX wide_idx ON wide USING gpugraph (val);
