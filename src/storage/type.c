@@ -103,7 +103,7 @@ ReportTooLarge(float value)
 	ereport(ERROR,
 			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 			 errmsg("value %g is out of range for storage \"float16\"", value),
-			 errdetail("Elements may be as large as 65504."),
+			 errdetail("Elements must be below 65520 in absolute value."),
 			 errhint("Build the index with storage = 'float32'.")));
 }
 

@@ -195,7 +195,11 @@ SELECT is((SELECT array_agg(id ORDER BY id) FROM items
 COMMIT;
 RESET enable_seqscan;
 
--- what cannot be stored
+-- what cannot be stored: halves end at 65504, to which all below 65520 are rounded
+SELECT lives_ok($$INSERT INTO items
+	SELECT 50001, 1, 1, array_agg(CASE d WHEN 3 THEN 65519 ELSE 0 END)::real[]::vector
+	FROM generate_series(1, 24) d$$, '65519 is stored as 65504');
+DELETE FROM items WHERE id = 50001;
 SELECT throws_ok($$INSERT INTO items
 	SELECT 50000, 1, 1, array_agg(CASE d WHEN 3 THEN 65520 ELSE 0 END)::real[]::vector
 	FROM generate_series(1, 24) d$$,

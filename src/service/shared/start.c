@@ -64,8 +64,8 @@ GgServiceInit(void)
 	{
 		ereport(LOG,
 				(errmsg("gpugraph was built without CUDA: there will be no GPU service"),
-				 errhint("Build gpugraph with nvcc, or leave it out of "
-						 "shared_preload_libraries.")));
+				 errhint("Build gpugraph with nvcc, or set gpugraph.devices to an empty "
+						 "string.")));
 		return;
 	}
 	GgUseServiceMemory(count, numbers);
