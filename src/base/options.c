@@ -228,22 +228,24 @@ GgSearchSettings(void)
 	};
 }
 
+static const char *
+NameOf(const relopt_enum_elt_def *value, int symbol)
+{
+	while (value->string_val != NULL && value->symbol_val != symbol)
+		value++;
+	return value->string_val;
+}
+
 const char *
 GgAlgorithmName(int algorithm)
 {
-	for (const relopt_enum_elt_def *value = algorithm_values; value->string_val != NULL; value++)
-		if (value->symbol_val == algorithm)
-			return value->string_val;
-	return NULL;
+	return NameOf(algorithm_values, algorithm);
 }
 
 const char *
 GgCodesName(int codes)
 {
-	for (const relopt_enum_elt_def *value = code_values; value->string_val != NULL; value++)
-		if (value->symbol_val == codes)
-			return value->string_val;
-	return NULL;
+	return NameOf(code_values, codes);
 }
 
 /* A parameter that is given must belong to the index's algorithm. */
