@@ -12,6 +12,7 @@
  * the mark to before it.
  */
 #include "storage/moves.h"
+#include "storage/array_writer.h"
 
 /* Blocks beside those in use, as a part of them, so that few moves need several free runs. */
 #define SLACK_SHARE			16
@@ -315,9 +316,7 @@ GgFlipMoves(GgMetaPageData *meta, const GgMoves *moves, uint64 parked_xid)
 {
 	uint32		moved = 0;
 
-	for (int i = meta->nextents - 1; i >= 0; i--)
-		if (meta->extents[i].kind == GG_KIND_TAKEN && meta->extents[i].segment == moves->owner)
-			GgRemoveExtent(meta, i);
+	GgForgetTaken(meta, moves->owner);
 	for (int i = 0; i < moves->n; i++)
 	{
 		const GgMove *move = &moves->moves[i];
