@@ -42,11 +42,11 @@ IsNewReplica(const GgLoadJob *job)
 
 /* Set why a load failed, unless another process was first, and have it given up. */
 static void
-FailLoad(GgLoadJob *job, uint32 serial, GgReason reason, const char *error)
+FailLoad(GgLoadJob *job, uint32 serial, const char *error)
 {
 	if (job->error[0] == '\0' && !job->quiet)
 	{
-		job->reason = reason;
+		job->reason = GG_REASON_FAILED;
 		strlcpy(job->error, error, sizeof(job->error));
 	}
 	GgWordFlag(&job->word, serial, GG_LOAD_ABORT | GG_LOAD_ORPHAN);
@@ -116,7 +116,7 @@ StartLoader(GgWorker *worker, int load)
 		watch->handle = NULL;
 		/* quietly: who asked for it asks again */
 		job->quiet = SendStayingAway(worker);
-		FailLoad(job, serial, GG_REASON_FAILED,
+		FailLoad(job, serial,
 				 "no background worker is free to load it: raise max_worker_processes");
 	}
 	MemoryContextSwitchTo(old);
@@ -820,7 +820,7 @@ WatchOwner(GgWorker *worker, int load, uint64 word)
 		case GG_LOAD_SHAPED:
 		case GG_LOAD_CREATE:
 		case GG_LOAD_OPEN:
-			FailLoad(job, serial, GG_REASON_FAILED, "its loader ended early");
+			FailLoad(job, serial, "its loader ended early");
 			GgUploadKick(worker->upload);
 			break;
 		default:
