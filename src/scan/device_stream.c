@@ -256,13 +256,22 @@ DeepLength(const GgScanOpaque *so, const GgStream *stream)
 	return asked <= 1 ? GgFirstDeepList(GgExpectedOfStream(so, stream)) : NEXT_DEEP;
 }
 
+/* A request for the stream's list alone. */
+static GgAsk
+NewAskOf(const GgScanOpaque *so, const GgStream *stream)
+{
+	const DeviceStream *state = stream->state;
+	bool		delta = stream->segment == NULL;
+
+	return GgNewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
+}
+
 /* The deep list behind the last one, of which keys wait; false when the device has none. */
 static bool
 NextKeys(GgScanOpaque *so, GgStream *stream, uint32 waiting)
 {
 	DeviceStream *state = stream->state;
-	bool		delta = stream->segment == NULL;
-	GgAsk		ask = GgNewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
+	GgAsk		ask = NewAskOf(so, stream);
 	uint32		all = so->filter != NULL && stream->matches > 0 ? stream->nmatching :
 		stream->nodes;
 	uint32		k = DeepLength(so, stream);
@@ -311,8 +320,7 @@ static bool
 NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 {
 	DeviceStream *state = stream->state;
-	bool		delta = stream->segment == NULL;
-	GgAsk		ask = GgNewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
+	GgAsk		ask = NewAskOf(so, stream);
 
 	GgAskForWalks(so, &ask, 0, itopk);
 	if (itopk > GG_MAX_ITOPK || ask.request.params.k <= state->asked || !IsThere(so, stream))
