@@ -97,13 +97,6 @@ VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
 	return cleared;
 }
 
-/* VACUUM, parallel VACUUM and CREATE INDEX CONCURRENTLY hold a lock of the table. */
-static Relation
-OpenHeap(Relation index)
-{
-	return table_open(index->rd_index->indrelid, NoLock);
-}
-
 /* Read a page of what the directory that was last looked at names.  False: there is a new one. */
 static bool
 VacuumReadPage(VacuumState *state, const GgArray *array, uint64 number, int lockmode,
@@ -168,10 +161,11 @@ LockDirectory(VacuumState *state)
 	return buffer;
 }
 
+/* VACUUM, parallel VACUUM and CREATE INDEX CONCURRENTLY hold a lock of the table. */
 static void
 StoreDirectory(VacuumState *state, Buffer buffer)
 {
-	Relation	heap = OpenHeap(state->index);
+	Relation	heap = table_open(state->index->rd_index->indrelid, NoLock);
 
 	GgStoreMeta(state->index, heap, buffer, state->meta);
 	table_close(heap, NoLock);
