@@ -146,8 +146,3 @@ GgGraphStart(GgWorker *worker)
 	pg_atomic_write_u64(&job->word, GgWordOf(serial, GG_GRAPH_FREE));
 }
 
-void
-GgGraphStop(GgWorker *worker)
-{
-	GgGraphThreadJoin(&worker->graph, true);
-}

@@ -297,7 +297,7 @@ GgResidentStop(GgWorker *worker)
 	if (worker->upload == NULL)
 		return;
 	Save(worker);
-	GgGraphStop(worker);
+	GgGraphThreadJoin(&worker->graph, true);
 	GgUploadStop(worker->upload);
 	worker->upload = NULL;
 	for (uint32 entry = 0; entry < gg_service->max_residents; entry++)

@@ -179,10 +179,9 @@ extern void GgLoadsWork(GgWorker *worker, int64 now_ms);
 
 /* ---- graph_work.c --------------------------------------------------------------------- */
 
-/* At the worker's start; one turn; at its end, which waits for the thread. */
+/* At the worker's start; one turn. */
 extern void GgGraphStart(GgWorker *worker);
 extern void GgGraphWork(GgWorker *worker);
-extern void GgGraphStop(GgWorker *worker);
 
 /* ---- memory.c --------------------------------------------------------------------------- */
 
