@@ -399,37 +399,6 @@ ProbeCuda(void)
 #endif
 
 const gg_engine *
-GgChooseEngine(void)
-{
-	if (gg_engine_setting == GG_ENGINE_CPU)
-		return &gg_cpu_engine;
-
-#ifdef GG_WITH_CUDA
-	{
-		const gg_status *status = ProbeCuda();
-
-		if (status->code == GG_OK)
-			return &gg_cuda_engine;
-		if (gg_engine_setting == GG_ENGINE_CUDA)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("gpugraph.engine is \"cuda\" but no GPU can be used"),
-					 errdetail("%s", status->message),
-					 errhint("Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU.")));
-	}
-#else
-	if (gg_engine_setting == GG_ENGINE_CUDA)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("gpugraph.engine is \"cuda\" but no GPU can be used"),
-				 errdetail("This gpugraph was built without CUDA."),
-				 errhint("Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU, "
-						 "or build gpugraph with nvcc.")));
-#endif
-	return &gg_cpu_engine;
-}
-
-const gg_engine *
 GgAvailableEngine(void)
 {
 #ifdef GG_WITH_CUDA
@@ -437,4 +406,22 @@ GgAvailableEngine(void)
 		return &gg_cuda_engine;
 #endif
 	return &gg_cpu_engine;
+}
+
+const gg_engine *
+GgChooseEngine(void)
+{
+	const gg_engine *engine = GgAvailableEngine();
+	const char *why = "This gpugraph was built without CUDA.";
+
+	if (gg_engine_setting != GG_ENGINE_CUDA || engine != &gg_cpu_engine)
+		return engine;
+#ifdef GG_WITH_CUDA
+	why = ProbeCuda()->message;
+#endif
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("gpugraph.engine is \"cuda\" but no GPU can be used"),
+			 errdetail("%s", why),
+			 errhint("Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU.")));
 }
