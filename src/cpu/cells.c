@@ -221,7 +221,7 @@ invert(const gg_knn *state, const gg_lists *lists, id_array members, uint32_t co
 			uint32_t	node = members.ids ? members.ids[m] : m;
 			const uint32_t *ids = lists->ids + (size_t) node * lists->stride;
 
-			if (gg_knn_stopping(state, m))
+			if (gg_pool_stopping(state->pool, m))
 				return gg_pool_poll(state->pool);
 			for (uint32_t i = 0; i < lists->k; i++)
 				if (ids[i] != GG_NO_NODE)
@@ -306,7 +306,7 @@ draw_pivots(cells_state *cells)
 	/* selection sampling: row i is taken with probability wanted / rows left */
 	for (uint32_t i = 0; i < n && taken < cells->npivots; i++)
 	{
-		if (gg_knn_stopping(cells->knn, i))
+		if (gg_pool_stopping(cells->knn->pool, i))
 			return gg_pool_poll(cells->knn->pool);
 		if (gg_random_below(cells->knn->params->seed, i, n - i) < cells->npivots - taken)
 			cells->pivots[taken++] = i;
@@ -378,7 +378,7 @@ cells_assign(cells_state *cells)
 			uint32_t   *region = cells->rows_regions.ids +
 				(size_t) row * cells->rows_regions.stride;
 
-			if (gg_knn_stopping(state, row))
+			if (gg_pool_stopping(state->pool, row))
 				break;			/* and so does what follows */
 			if (*region == GG_NO_NODE)
 				*region = row % cells->nregions;
@@ -431,7 +431,7 @@ cells_assign(cells_state *cells)
 	}
 	for (uint32_t row = 0; status.code == GG_OK && row < state->n; row++)
 	{
-		if (gg_knn_stopping(state, row))
+		if (gg_pool_stopping(state->pool, row))
 			status = gg_pool_poll(pool);
 		for (uint32_t i = 0; i < GG_CELLS_OF_ROW; i++)
 		{

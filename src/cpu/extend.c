@@ -106,13 +106,6 @@ no_memory(const extend_state *e)
 				   e->plan.others, e->n - e->plan.others);
 }
 
-/* In a serial loop of the calling thread: is it time to end it? */
-static inline bool
-stopping(const extend_state *e, uint64_t i)
-{
-	return i % GG_POLL_ROWS == 0 && gg_worker_stopping(gg_pool_caller(e->pool));
-}
-
 /* ---- the plan --------------------------------------------------------------- */
 
 /* False: there is no base. */
@@ -221,7 +214,7 @@ list_others(extend_state *e)
 
 	for (uint32_t row = 0; row < e->n; row++)
 	{
-		if (stopping(e, row))
+		if (gg_pool_stopping(e->pool, row))
 			return gg_pool_poll(e->pool);
 		if (e->input->parts[row] != e->plan.base)
 			e->others[count++] = row;
@@ -247,7 +240,7 @@ gather_others(const extend_state *e, gg_dataset *some, char **copy)
 		return no_memory(e);
 	for (uint32_t i = 0; i < some->n; i++)
 	{
-		if (stopping(e, i))
+		if (gg_pool_stopping(e->pool, i))
 			return gg_pool_poll(e->pool);
 		memcpy(*copy + i * row_bytes, (const char *) e->data->rows + e->others[i] * row_bytes,
 			   row_bytes);
@@ -265,7 +258,7 @@ place_lists(extend_state *e, const uint32_t *lists)
 		uint32_t   *ids = e->ids + (size_t) e->others[i] * e->k;
 		const uint32_t *list = lists + (size_t) i * e->k;
 
-		if (stopping(e, i))
+		if (gg_pool_stopping(e->pool, i))
 			return gg_pool_poll(e->pool);
 		for (uint32_t j = 0; j < e->k; j++)
 			ids[j] = list[j] == GG_NO_NODE ? GG_NO_NODE : e->others[list[j]];
@@ -321,7 +314,7 @@ walk_depth_first(extend_state *e, uint32_t *stack, bool *seen)
 	{
 		uint32_t	depth = 0;
 
-		if (stopping(e, row))
+		if (gg_pool_stopping(e->pool, row))
 			return gg_pool_poll(e->pool);
 		if (seen[row])
 			continue;
@@ -332,7 +325,7 @@ walk_depth_first(extend_state *e, uint32_t *stack, bool *seen)
 			uint32_t	node = stack[--depth];
 			const uint32_t *ids = e->ids + (size_t) node * e->k;
 
-			if (stopping(e, count))
+			if (gg_pool_stopping(e->pool, count))
 				return gg_pool_poll(e->pool);
 			e->order[count++] = node;
 			/* the first edge last, to be taken next */
@@ -362,7 +355,7 @@ make_order(extend_state *e)
 		status = walk_depth_first(e, stack, seen);
 	for (uint32_t i = 0; i < e->n && status.code == GG_OK; i++)
 	{
-		if (stopping(e, i))
+		if (gg_pool_stopping(e->pool, i))
 			status = gg_pool_poll(e->pool);
 		else if (e->input->parts[e->order[i]] != e->plan.base)
 			e->others[count++] = e->order[i];
@@ -495,7 +488,7 @@ make_offers(extend_state *e)
 	{
 		uint32_t	row = offered_row(e, i);
 
-		if (stopping(e, i))
+		if (gg_pool_stopping(e->pool, i))
 			return gg_pool_poll(e->pool);
 		if (row != GG_NO_NODE)
 			e->starts[row + 2]++;
@@ -507,7 +500,7 @@ make_offers(extend_state *e)
 	{
 		uint32_t	row = offered_row(e, i);
 
-		if (stopping(e, i))
+		if (gg_pool_stopping(e->pool, i))
 			return gg_pool_poll(e->pool);
 		if (row != GG_NO_NODE)
 			e->offers[e->starts[row + 1]++] = key_of(key_distance(e->found[i]),

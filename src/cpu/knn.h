@@ -17,11 +17,6 @@
 
 #define GG_CELLS_OF_ROW	8u
 
-/*
- * How often serial loops look at the clock, in rows: under 1 ms where each of a row's entries is a
- * cache miss.
- */
-#define GG_POLL_ROWS	1024u
 
 typedef struct gg_knn
 {
@@ -100,13 +95,6 @@ static inline void *
 gg_array(uint64_t count, size_t size)
 {
 	return malloc((size_t) (count > 0 ? count : 1) * size);
-}
-
-/* In a serial loop of the calling thread: is it time to end it?  Then gg_pool_poll() says why. */
-static inline bool
-gg_knn_stopping(const gg_knn *state, uint32_t row)
-{
-	return row % GG_POLL_ROWS == 0 && gg_worker_stopping(gg_pool_caller(state->pool));
 }
 
 /* ---- knn.c ---------------------------------------------------------------- */

@@ -210,7 +210,7 @@ make_centre(merge_state *merge)
 	{
 		uint32_t	row = (uint32_t) ((uint64_t) i * state->n / count);
 
-		if (gg_knn_stopping(state, i % 64 == 0 ? 0 : 1))
+		if (gg_pool_stopping(state->pool, i % 64 == 0 ? 0 : 1))
 			return gg_pool_poll(state->pool);
 		gg_rows_load(&state->rows, row, 0, dim, state->row[0]);
 		for (uint32_t k = 0; k < dim; k++)

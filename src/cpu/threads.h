@@ -61,6 +61,19 @@ extern bool gg_worker_stopping(gg_worker *worker);
 extern void gg_worker_progress(gg_worker *worker, uint64_t done);	/* add to the phase's count */
 extern void gg_worker_fail(gg_worker *worker, gg_status status);	/* the first one counts */
 
+/*
+ * How often serial loops look at the clock, in rows: under 1 ms where each of a row's entries is a
+ * cache miss.
+ */
+#define GG_POLL_ROWS	1024u
+
+/* In a serial loop of the calling thread: is it time to end it?  Then gg_pool_poll() says why. */
+static inline bool
+gg_pool_stopping(gg_pool *pool, uint64_t i)
+{
+	return i % GG_POLL_ROWS == 0 && gg_worker_stopping(gg_pool_caller(pool));
+}
+
 /* Monotonic seconds. */
 extern double gg_now(void);
 
