@@ -108,7 +108,8 @@ public:
 	gg_status
 	settle() const
 	{
-		return gg_cuda_drain(stream, &quiet, "gg_cuda_build_groups");
+		return gg_cuda_status(cudaStreamSynchronize(stream), "gg_cuda_build_groups",
+							  "cudaStreamSynchronize");
 	}
 };
 
