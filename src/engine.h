@@ -149,6 +149,9 @@ typedef enum gg_phase
 	GG_PHASE_EXACT				/* index_exact(); unit: queries */
 } gg_phase;
 
+/* Of a build beside searches, whose context is there: scratch, small buffers, a pool's steps. */
+#define GG_BACKGROUND_BYTES	((uint64_t) 64 << 20)
+
 /*
  * How a long call talks to its caller.  Both callbacks are called from the thread that called the
  * engine, never from an engine thread, and must not longjmp.  The engine asks cancelled() at least
@@ -184,9 +187,10 @@ typedef struct gg_control
 	void	   *(*scratch)(void *ctx, uint64_t bytes);	/* may be NULL */
 
 	/*
-	 * Bytes of device memory that build() should keep to beyond its context; 0: any number.  Where
-	 * one piece would take more, the CUDA engine has groups of rows on the device one after the
-	 * other.  Where the bytes are too few for that, too, they are exceeded.
+	 * Bytes of device memory that build() should keep to beyond its context, in the background
+	 * beyond GG_BACKGROUND_BYTES; 0: any number.  Where one piece would take more, the CUDA engine
+	 * has groups of rows on the device one after the other.  Where the bytes are too few for that,
+	 * too, they are exceeded.
 	 */
 	uint64_t	device_memory;
 

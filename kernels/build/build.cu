@@ -10,8 +10,6 @@
 
 /* CUDA's own context, code and scan scratch, which no buffer here accounts for */
 #define CONTEXT_BYTES ((uint64_t) 600 << 20)
-/* the same beside searches, whose context is there: scan scratch, small buffers, a pool's steps */
-#define SCRATCH_BYTES ((uint64_t) 64 << 20)
 
 static inline uint64_t
 max_u64(uint64_t a, uint64_t b)
@@ -40,7 +38,7 @@ allocate_large(uint64_t bytes)
 static uint64_t
 other_bytes(const gg_control *control)
 {
-	return control != NULL && control->background ? SCRATCH_BYTES : CONTEXT_BYTES;
+	return control != NULL && control->background ? GG_BACKGROUND_BYTES : CONTEXT_BYTES;
 }
 
 /*

@@ -100,6 +100,17 @@ public:
 	{
 		return {stream, &quiet, NULL};
 	}
+
+	/*
+	 * Before copiers, which have streams of their own, use what was just allocated: a pool's memory
+	 * is there in the order of the stream alone (common/memory.cu).
+	 */
+	gg_status
+	settle() const
+	{
+		return gg_cuda_status(cudaStreamSynchronize(stream), "gg_cuda_build_groups",
+							  "cudaStreamSynchronize");
+	}
 };
 
 /* Which of a row's two lists of edges are there. */
@@ -499,6 +510,7 @@ find_groups(group_build *build)
 	for (gg_cuda_buffer<char> &some : rows)
 	{
 		GG_TRY(some.allocate((npivots + chunk) * build->row_bytes()));
+		GG_TRY(build->own.settle());
 		start_rows(&build->own.reading, build->row(0), build->row_bytes(), build->pivots.data(),
 				   npivots, some.get());
 		GG_TRY(build->own.reading.wait(build->control));
@@ -660,6 +672,7 @@ build_groups(group_device *device)
 		largest = std::max(largest, build->starts[any + 1] - build->starts[any]);
 	for (gg_cuda_buffer<char> &some : rows)
 		GG_TRY(gg_cuda_allocate_large(&some, largest * build->row_bytes(), &device->quiet, NULL));
+	GG_TRY(device->settle());
 	start_group(device, group, rows[0].get());
 	GG_TRY(device->reading.wait(&device->quiet));
 	for (uint32_t turn = 0; group < ngroups; turn++, group = ahead)
@@ -885,6 +898,7 @@ connect(group_build *build)
 		gg_cuda_buffer<uint32_t> graph;
 
 		GG_TRY(gg_cuda_allocate_large(&graph, (uint64_t) data->n * degree, run.control, NULL));
+		GG_TRY(build->own.settle());
 		start_rows(&build->own.reading, (const char *) build->out->adjacency,
 				   degree * sizeof(uint32_t), NULL, data->n, (char *) graph.get());
 		GG_TRY(build->own.reading.wait(run.control));
@@ -898,6 +912,7 @@ connect(group_build *build)
 	copies_end	end(&build->own.reading);
 
 	GG_TRY(rows.allocate(npivots * build->row_bytes()));
+	GG_TRY(build->own.settle());
 	start_rows(&build->own.reading, build->row(0), build->row_bytes(), pivots.data(), npivots,
 			   rows.get());
 	GG_TRY(build->own.reading.wait(run.control));

@@ -37,12 +37,14 @@ backend_pid($node, 'LIMIT 10', "wait_event IS NULL");
 kill 'TERM', $device;
 ok(defined wait_for(sub { return log_lines($node, qr/cannot be used: device 0 is not there/); }),
 	'the first device is gone');
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
-$node->reload;
 is(finish_psql($session), '', 'the session goes on');
 is($session->{out}, "10\nt\n10\n10\n", 'with all its answers');
 is(of_index($node, "queries_gpu || ' ' || cpu_failed || ' ' || cpu_busy"), '2 1 0',
 	'the second device gives those that come later');
+
+# not before: the query is posted to a device that is gone
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
+$node->reload;
 ok(defined wait_for(sub { return of_one(0, 'state') eq 'up'; }), 'the first one comes back');
 
 $node->stop;

@@ -61,6 +61,22 @@ sub device_is_empty
 	return;
 }
 
+# gpugraph.device_memory; undef: its default.
+sub device_memory
+{
+	my ($size) = @_;
+	my $bytes = defined $size ? "pg_size_bytes('$size')" : 'NULL';
+
+	$node->safe_psql('postgres', defined $size ?
+		"ALTER SYSTEM SET gpugraph.device_memory = '$size'" :
+		'ALTER SYSTEM RESET gpugraph.device_memory');
+	$node->reload;
+	ok(defined wait_for(sub {
+		return of_device($node, "coalesce(limit_bytes = $bytes, limit_bytes IS NULL
+			OR limit_bytes > 1 << 30)") eq 't' }), 'device_memory ' . ($size // 'as by default'));
+	return;
+}
+
 # A session that waits for the device, which rests before it begins; its process id.
 sub start_stalled
 {
@@ -93,6 +109,19 @@ like($told, qr/merging the graphs of 2 segments/, 'from the graphs that are ther
 index_is_complete($node, 'of two graphs');
 cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
 	'recall of two graphs');
+
+# ---- what has no room on the device at once: by groups of rows
+device_memory('74MB');
+$node->safe_psql('postgres', 'INSERT INTO items
+	SELECT id + 6000000, cat, big, (SELECT array_agg(x + 0.02 * (1 + id % 7))::real[]::vector(16)
+		FROM unnest(val::real[]) x) FROM source');
+is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'groups of rows: by the device');
+is(merge_info($node, 'segments'), 1, 'groups of rows: one segment');
+index_is_complete($node, 'groups of rows');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
+	'groups of rows: recall');
+device_is_empty('groups of rows');
+device_memory(undef);
 
 # the index is brought to the device, and then merged beside it
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");

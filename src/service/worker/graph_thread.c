@@ -108,7 +108,8 @@ Build(GgGraphThread *thread, char *start)
 	GgGraphJob *job = &thread->device->graph_job;
 	const gg_engine *engine = thread->engine;
 	gg_control	control = {
-		.cancelled = Cancelled, .ctx = thread, .threads = 1, .background = true
+		.cancelled = Cancelled, .ctx = thread, .threads = 1,
+		.device_memory = thread->device_memory, .background = true
 	};
 	gg_merge_input input = {
 		.parts = (const uint8_t *) start + job->layout.parts,
@@ -124,7 +125,8 @@ Build(GgGraphThread *thread, char *start)
 		return status;
 	data.rows = start;
 	began_us = GgNowMicros();
-	status = input.length > 0 ?
+	/* graphs are not merged by groups */
+	status = input.length > 0 && thread->device_memory == 0 ?
 		engine->merge(&data, &input, &job->params, &control, &graph, NULL) :
 		engine->build(&data, &job->params, &control, &graph, NULL);
 	thread->seconds = (GgNowMicros() - began_us) / 1e6;

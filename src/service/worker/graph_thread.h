@@ -16,6 +16,7 @@ typedef struct GgGraphThread
 	void		(*wake) (void *arg);	/* the job is DONE; called from the thread */
 	void	   *arg;
 	uint32		serial;			/* of the job */
+	uint64		device_memory;	/* that a build by groups of rows keeps to; 0: in one piece */
 	pthread_t	thread;
 	bool		running;		/* until it was joined */
 	volatile bool stop;

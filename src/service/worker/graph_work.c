@@ -3,19 +3,23 @@
  *		Graphs that the device builds for other processes: the worker's main thread.
  *
  * A merge asks for a graph (graph_request.c).  Its memory comes out of what gpugraph.device_memory
- * leaves: nothing is evicted for it.  What needs memory meanwhile waits for its end, as for a
- * resident that is on its way out (memory.c).
+ * leaves: nothing is evicted for it.  Where that is too little for all rows at once, the device
+ * builds by groups of rows.  What needs memory meanwhile waits for its end, as for a resident that
+ * is on its way out (memory.c).
  */
 #include "service/worker/worker.h"
 
 #include "storage/proc.h"
 #include "storage/procarray.h"
 
-/* Device memory that the job takes; an engine without a device counts the host's. */
+/*
+ * Device memory that the job takes; an engine without a device counts the host's.  device_memory:
+ * what a build by groups of rows is to keep to, without the inputs' graphs; 0: it is in one piece.
+ */
 static gg_status
-JobBytes(const GgWorker *worker, const GgGraphJob *job, uint64 *bytes)
+JobBytes(const GgWorker *worker, const GgGraphJob *job, uint64 device_memory, uint64 *bytes)
 {
-	gg_control	control = {.threads = 1, .background = true};
+	gg_control	control = {.threads = 1, .background = true, .device_memory = device_memory};
 	uint64		rows = (uint64) job->data.n * job->data.dim * gg_element_size(job->data.element);
 	uint64		lists = (uint64) job->data.n * (1 + job->length * sizeof(uint32));
 	gg_bytes	peak;
@@ -23,7 +27,31 @@ JobBytes(const GgWorker *worker, const GgGraphJob *job, uint64 *bytes)
 
 	if (status.code == GG_OK)
 		*bytes = (peak.device > 0 ? peak.device : rows + peak.host) +
-			(job->length > 0 ? lists : 0);
+			(job->length > 0 && device_memory == 0 ? lists : 0);
+	return status;
+}
+
+/*
+ * What the job takes of so much, and how: by groups of rows where it has no room in one piece.
+ * *device_memory: see JobBytes().
+ */
+static gg_status
+FitJob(const GgWorker *worker, const GgGraphJob *job, uint64 left, uint64 *device_memory,
+	   uint64 *bytes)
+{
+	const uint64 share = left - Min(left, GG_BACKGROUND_BYTES);
+	uint64		grouped;
+	gg_status	status = JobBytes(worker, job, 0, bytes);
+
+	*device_memory = 0;
+	if (status.code != GG_OK || *bytes <= left || share == 0)
+		return status;
+	status = JobBytes(worker, job, share, &grouped);
+	if (status.code == GG_OK && grouped <= left)
+	{
+		*device_memory = share;
+		*bytes = grouped;
+	}
 	return status;
 }
 
@@ -49,6 +77,7 @@ Grant(GgWorker *worker, uint32 serial)
 {
 	GgGraphJob *job = &worker->device->graph_job;
 	uint64		limit = GgLimitBytes(worker);
+	uint64		most = limit + GgOutgoingBytes(worker);
 	uint64		bytes;
 	gg_status	status;
 	char		need[32],
@@ -59,13 +88,14 @@ Grant(GgWorker *worker, uint32 serial)
 		Refuse(job, serial, gg_fail(GG_ECANCELED, "gpugraph merge", "canceled"));
 		return;
 	}
-	status = JobBytes(worker, job, &bytes);
+	status = FitJob(worker, job, most - Min(most, worker->used_bytes),
+					&worker->graph.device_memory, &bytes);
 	if (status.code != GG_OK)
 	{
 		Refuse(job, serial, status);
 		return;
 	}
-	if (worker->used_bytes + bytes > limit + GgOutgoingBytes(worker))
+	if (worker->used_bytes + bytes > most)
 	{
 		GgFormatBytes(need, sizeof(need), bytes);
 		GgFormatBytes(left, sizeof(left), limit - Min(limit, worker->used_bytes));
