@@ -12,7 +12,6 @@
  * the mark to before it.
  */
 #include "storage/moves.h"
-#include "storage/array_writer.h"
 
 /* Blocks beside those in use, as a part of them, so that few moves need several free runs. */
 #define SLACK_SHARE			16
@@ -316,7 +315,9 @@ GgFlipMoves(GgMetaPageData *meta, const GgMoves *moves, uint64 parked_xid)
 {
 	uint32		moved = 0;
 
-	GgForgetTaken(meta, moves->owner);
+	for (int i = meta->nextents - 1; i >= 0; i--)
+		if (meta->extents[i].kind == GG_KIND_TAKEN && meta->extents[i].segment == moves->owner)
+			GgRemoveExtent(meta, i);
 	for (int i = 0; i < moves->n; i++)
 	{
 		const GgMove *move = &moves->moves[i];
