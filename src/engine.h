@@ -149,7 +149,10 @@ typedef enum gg_phase
 	GG_PHASE_EXACT				/* index_exact(); unit: queries */
 } gg_phase;
 
-/* Of a build beside searches, whose context is there: scratch, small buffers, a pool's steps. */
+/*
+ * A build in the background takes so much for scratch, small buffers and a pool's steps.  The
+ * context is there for searches in any case.
+ */
 #define GG_BACKGROUND_BYTES	((uint64_t) 64 << 20)
 
 /*

@@ -17,7 +17,6 @@
 
 #define GG_CELLS_OF_ROW	8u
 
-
 typedef struct gg_knn
 {
 	const gg_build_params *params;

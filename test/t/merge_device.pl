@@ -143,17 +143,15 @@ truth_by_device($node, 'after a merge beside queries');
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 
 # ---- the CPU builds
-for my $case ([ 'no memory by the setting', 'SET gpugraph.fault = none', 'ALTER SYSTEM SET
-			gpugraph.device_memory = 1', qr/gpugraph.device_memory leaves 1024 kB/ ],
-	[ 'no memory on the device', 'SET gpugraph.fault = graph_memory', '',
+for my $case ([ 'no memory by the setting', 'SET gpugraph.fault = none', '1MB',
+		qr/gpugraph.device_memory leaves 1024 kB/ ],
+	[ 'no memory on the device', 'SET gpugraph.fault = graph_memory', undef,
 		qr/out of device memory/ ],
-	[ 'engine = cpu', 'SET gpugraph.engine = cpu', '', undef ])
+	[ 'engine = cpu', 'SET gpugraph.engine = cpu', undef, undef ])
 {
-	my ($what, $settings, $system, $why) = @$case;
+	my ($what, $settings, $size, $why) = @$case;
 
-	$node->safe_psql('postgres', $system) if $system ne '';
-	$node->reload if $system ne '';
-	wait_for(sub { return of_device($node, 'limit_bytes') == 1 << 20 }) if $system ne '';
+	device_memory($size) if defined $size;
 	insert(200);
 	$before = merges();
 	($by, $told) = merge_with($settings);
@@ -162,10 +160,8 @@ for my $case ([ 'no memory by the setting', 'SET gpugraph.fault = none', 'ALTER 
 	is(merges(), $before, "$what: the device has not built");
 	device_is_empty($what);
 	index_is_complete($node, $what);
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.device_memory');
-	$node->reload;
+	device_memory(undef) if defined $size;
 }
-wait_for(sub { return of_device($node, 'limit_bytes IS NULL OR limit_bytes > 1 << 20') eq 't' });
 
 $node->safe_psql('postgres', "CREATE TABLE few AS SELECT * FROM source WHERE false;
 	CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0)");

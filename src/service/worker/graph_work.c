@@ -32,8 +32,8 @@ JobBytes(const GgWorker *worker, const GgGraphJob *job, uint64 device_memory, ui
 }
 
 /*
- * What the job takes of so much, and how: by groups of rows where it has no room in one piece.
- * *device_memory: see JobBytes().
+ * The job's bytes and *device_memory (JobBytes()) where so much is left: it is done in one piece
+ * if that has room, else by groups of rows if these have.
  */
 static gg_status
 FitJob(const GgWorker *worker, const GgGraphJob *job, uint64 left, uint64 *device_memory,
@@ -175,4 +175,3 @@ GgGraphStart(GgWorker *worker)
 
 	pg_atomic_write_u64(&job->word, GgWordOf(serial, GG_GRAPH_FREE));
 }
-
