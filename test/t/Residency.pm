@@ -15,7 +15,7 @@ use Gpugraph;
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
 	state_of wait_for_state answered_by truth truth_by_device truth_by_codes truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
-	shares shares_are leave_room served_node $nearest);
+	shares shares_are leave_room served_node set_fault waiting_are $nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -230,6 +230,35 @@ BEGIN
 END $$;
 SQL
 	return;
+}
+
+# The server's gpugraph.fault, or none. What stalls by a session's setting rests until the server's
+# is another: nothing depends on how fast a test is.
+sub set_fault
+{
+	my ($node, $fault) = @_;
+
+	$node->safe_psql('postgres',
+		defined $fault ? "ALTER SYSTEM SET gpugraph.fault = $fault" :
+			'ALTER SYSTEM RESET gpugraph.fault');
+	$node->reload;
+	return;
+}
+
+# Wait until so many backends whose query matches wait for the device; their process ids.
+sub waiting_are
+{
+	my ($node, $n, $query) = @_;
+	my @pids;
+
+	wait_for(
+		sub {
+			@pids = split /\n/, $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE query ~ '$query' AND state = 'active'
+				AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
+			return @pids == $n;
+		});
+	return @pids;
 }
 
 # Wait for a backend that waits for the device; its process id.
