@@ -9,13 +9,15 @@ use warnings;
 use Exporter 'import';
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(sleep);
 
 use Gpugraph;
 
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
 	state_of wait_for_state answered_by truth truth_by_device truth_by_codes truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
-	shares shares_are leave_room served_node $nearest);
+	shares shares_are leave_room served_node set_fault waiting_are answered_together
+	$nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -230,6 +232,52 @@ BEGIN
 END $$;
 SQL
 	return;
+}
+
+# The server's gpugraph.fault, or none. What stalls by a session's setting rests until the server's
+# is another: nothing depends on how fast a test is.
+sub set_fault
+{
+	my ($node, $fault) = @_;
+
+	$node->safe_psql('postgres',
+		defined $fault ? "ALTER SYSTEM SET gpugraph.fault = $fault" :
+			'ALTER SYSTEM RESET gpugraph.fault');
+	$node->reload;
+	return;
+}
+
+# Wait until so many backends whose query matches wait for the device; their process ids.
+sub waiting_are
+{
+	my ($node, $n, $query) = @_;
+	my @pids;
+
+	wait_for(
+		sub {
+			@pids = split /\n/, $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE query ~ '$query' AND state = 'active'
+				AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
+			return @pids == $n;
+		});
+	return @pids;
+}
+
+# Have so many clients run these statements, of which the last one asks the device once under
+# gpugraph.fault = stall. All of them wait there before the first one is answered. What they say of
+# errors.
+sub answered_together
+{
+	my ($node, $n, @sql) = @_;
+	my $taken = of_device($node, 'queries');
+
+	set_fault($node, 'stall');
+	my @clients = map { start_psql($node, @sql) } 1 .. $n;
+	ok(defined wait_for(sub { return of_device($node, 'queries') == $taken + $n; }),
+		"the device has the queries of $n clients");
+	sleep 1.1;		# each of them waits for a second in any case
+	set_fault($node);
+	return join '', map { finish_psql($_) } @clients;
 }
 
 # Wait for a backend that waits for the device; its process id.

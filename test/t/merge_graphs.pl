@@ -65,6 +65,17 @@ index_is_complete($node, 'equal and dead rows');
 cmp_ok(merge_info($node, 'nodes'), '<=', $nodes + 500, 'equal rows share a node');
 compare_recall('equal and dead rows');
 
+# a graph by GRNND
+$node->safe_psql('postgres', "ALTER INDEX items_idx SET (algorithm = grnnd);
+	REINDEX INDEX items_idx;
+	INSERT INTO items SELECT id + 40000, cat, big, val FROM source WHERE id BETWEEN 2001 AND 2500");
+$before = graph_merges();
+merge();
+is(graph_merges(), $before + 1, 'grnnd: new rows go into the graph');
+index_is_complete($node, 'grnnd');
+compare_recall('grnnd');
+$node->safe_psql('postgres', 'ALTER INDEX items_idx RESET (algorithm); REINDEX INDEX items_idx');
+
 # more new rows than old ones: built anew
 $before = graph_merges();
 $node->safe_psql('postgres', 'SELECT setseed(0.1); INSERT INTO items SELECT id + 30000, cat, big,
@@ -105,7 +116,18 @@ for my $step (1 .. 4)
 	finish_psql($session);
 	index_is_complete($node, "step $step");
 }
-cmp_ok($killed, '>', 0, 'some were killed');
+note("$killed were killed at some point");
+
+# and one that is sure to be there: before the flip
+{
+	my ($holder, $session, $pid) = start_held($node, "SELECT gpugraph_merge('items_idx')");
+
+	isnt($pid, '', 'a merge rests before its flip');
+	ok(defined kill_9($node, $pid), 'it is killed');
+	ok(wait_until_up($node), 'the server is up');
+	finish_psql($_) for $holder, $session;
+	index_is_complete($node, 'killed before the flip');
+}
 is(merge(), 't', 'the next one does it');
 index_is_complete($node, 'merged');
 compare_recall('after crashes');

@@ -104,14 +104,31 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 	return same;
 }
 
-/* gpugraph.fault = load_stall: rest with a unit in hand, which no other reader will bring. */
 static void
-Stall(GgLoad *load)
+Reload(void)
+{
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+/*
+ * gpugraph.fault = load_stall: rest with a unit in hand, which no other reader will bring.  For a
+ * second, or as long as this process has the setting, too.
+ */
+static void
+Stall(GgLoad *load, int fault)
 {
 	uint64		start = GgNowMicros();
 
-	while (GgNowMicros() - start < STALL_US && GgLoadIsOpen(load) && !GgLoadMustStop(load, start))
+	while ((GgNowMicros() - start < STALL_US || gg_fault == fault) && GgLoadIsOpen(load) &&
+		   !GgLoadMustStop(load, start))
+	{
 		GgLoadSleep(GG_LOAD_WAIT_MS);
+		Reload();
+	}
 }
 
 /* Take units until there is none left.  False when the load is over. */
@@ -141,7 +158,7 @@ LoadUnits(GgReader *reader, uint32 total)
 		reader->load->in_unit = true;
 		if (stalls && u >= total / 2 && !stalled)
 		{
-			Stall(reader->load);
+			Stall(reader->load, job->fault);
 			stalled = true;
 		}
 		if (!GgFindUnit(job, reader->meta, u, &unit) || !GgBringUnit(reader, &unit))
@@ -402,11 +419,7 @@ StayForLoad(void)
 		ResetLatch(MyLatch);
 		if (!ProcDiePending)
 			CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-		}
+		Reload();
 		word = pg_atomic_read_u64(&place->word);
 	} while (GgStayWordState(word) == GG_STAY_READY);
 	staying = false;

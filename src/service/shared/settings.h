@@ -28,13 +28,15 @@ typedef enum GgFault
 	GG_FAULT_LAUNCH,			/* the launch fails, the device goes on */
 	GG_FAULT_DEVICE,			/* the device is lost: the worker has to restart */
 	GG_FAULT_EXIT,				/* the worker exits as if terminated */
-	GG_FAULT_STALL,				/* the answer takes a second */
+	GG_FAULT_STALL,				/* the answer takes a second, and as long as the worker's setting is
+								 * this */
 	GG_FAULT_RING_FULL,			/* the backend finds no room */
 	GG_FAULT_DEVICE_MEMORY,		/* a load finds too little device memory */
 	GG_FAULT_HOST_MEMORY,		/* ... or can pin none of the host's */
 	GG_FAULT_LOAD,				/* the loader fails half-way */
 	GG_FAULT_LOAD_GAP,			/* the loader leaves out a unit */
-	GG_FAULT_LOAD_STALL,		/* every reader of a load rests for a second, half-way */
+	GG_FAULT_LOAD_STALL,		/* every reader of a load rests for a second, half-way, and as long as
+								 * the server's setting is this */
 	GG_FAULT_LOAD_READERS,		/* likewise, and there are gpugraph.load_workers of them */
 	GG_FAULT_NO_DRIVER,			/* the worker finds no device */
 	GG_FAULT_NO_DEVICE,			/* the worker finds others, but not its own */

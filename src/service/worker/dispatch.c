@@ -461,6 +461,13 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 	dispatch->queue_flights[queue]++;
 }
 
+/* gpugraph.fault = stall: for a second, or as long as this process has the setting, too. */
+static bool
+IsStalled(const SlotItem *item)
+{
+	return item->due_us != 0 && (GgNowMicros() < item->due_us || gg_fault == GG_FAULT_STALL);
+}
+
 /* Take the first waiting item, from `first` on, and all that may share a batch with it. */
 static void
 GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
@@ -475,7 +482,7 @@ GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 	batch->list = item.list;
 	for (uint32 i = first; i < dispatch->nwaiting; i++)
 	{
-		if (i == first || (batch->count < most && waiting[i].due_us == 0 &&
+		if (i == first || (batch->count < most && !IsStalled(&waiting[i]) &&
 						   SameBatch(dispatch, &item, kind, &waiting[i])))
 		{
 			batch->requests[batch->count] = RequestOf(&waiting[i]);
@@ -559,8 +566,7 @@ Submit(GgWorker *worker)
 
 		uint32		most = device_slots[item.slot].chunk < 0 || IsGroup(&item) ? nqueues : nfirst;
 
-		if ((item.due_us != 0 && GgNowMicros() < item.due_us) || MustWait(dispatch, &item) ||
-			(IsGroup(&item) && turn >= most))
+		if (IsStalled(&item) || MustWait(dispatch, &item) || (IsGroup(&item) && turn >= most))
 		{
 			first++;
 			continue;
