@@ -24,8 +24,8 @@ gg_key_distance(uint64_t key)
 }
 
 /*
- * Ascending keys, 32 in each of a warp's registers: is the lane's another (distance, id) than the one
- * before it?  Registers are given in order.  edge: the last key of the one before, at first
+ * Ascending keys, 32 in each of a warp's registers: is the lane's another (distance, id) than the
+ * one before it?  Registers are given in order.  edge: the last key of the one before, at first
  * GG_KEY_NONE, which stands for no key.
  */
 __device__ static inline bool

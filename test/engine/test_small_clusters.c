@@ -27,7 +27,7 @@ check_clusters(uint32_t clusters, uint32_t rows_each)
 	float	   *distances = malloc(sizeof(float) * clusters * K);
 	gg_build_params params = {.graph_degree = 32,.intermediate_graph_degree = 64,.seed = 1};
 	gg_search_params search = {.k = K,.itopk_size = 64};
-	gg_control	control = {.threads = 2};
+	gg_control	control = {.threads = 1};
 	gg_dataset	data = {rows, n, DIM, GG_ELEMENT_F32, GG_METRIC_L2};
 	harness_random random = {7};
 	gg_graph	graph;
@@ -65,7 +65,10 @@ check_clusters(uint32_t clusters, uint32_t rows_each)
 		hits += right;
 		lost += right == 0;
 	}
-	/* the graph over so many pivots depends on how threads take turns: one run in 16 lost one */
+	/*
+	 * By one thread the graph is the same each time.  Of 44 graphs by other seeds, or by threads
+	 * that took turns in other ways, eight lost one of 4,000 queries; of 194, none lost one of 300.
+	 */
 	CHECK(lost <= clusters / 1000, "clusters of %u: %u of %u queries got no right answer",
 		  rows_each, lost, clusters);
 	CHECK(hits >= 0.99 * clusters * K, "clusters of %u: recall %.4f", rows_each,

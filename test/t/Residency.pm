@@ -170,7 +170,9 @@ sub truth_by_device
 	return;
 }
 
-# Codes, whose seed is random, may cost one or two of the 200 rows.
+# Codes, whose seed is random, may cost one or two of the 200 rows. Of 200 indexes that
+# residency_rowless made, with other seeds, none lost a row of these: three have a probability below
+# 1e-6 each time.
 sub truth_by_codes
 {
 	my ($node, $what, $rel) = @_;

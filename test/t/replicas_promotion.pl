@@ -26,7 +26,7 @@ my @replicas = map {
 } 1 .. 2;
 $_->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')") for $primary, @replicas;
 
-# What the primary acknowledges has been replayed on the replica that will be promoted.
+# What the primary acknowledges has been replayed on one replica.
 $primary->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'replica1'\nsynchronous_commit = remote_apply\n");
 $primary->reload;
@@ -84,11 +84,22 @@ ok(defined wait_for(sub { $inserts[0]{harness}->pump_nb; (() = $inserts[0]{out} 
 sleep 3;
 kill_9_server($primary);
 finish_psql($_) for @inserts, $changes, $vacuums;
+
+# The replica that has received more becomes the primary: the other one could not follow it back. It
+# has all that was acknowledged, whichever it is.
+sub received { return $_[0]->safe_psql('postgres', "SELECT pg_last_wal_receive_lsn() - '0/0'") }
+ok($_->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_wal_receiver'),
+	$_->name . ' has lost its primary') for @replicas;
+if (received($replicas[1]) > received($replicas[0]))
+{
+	@$_ = reverse @$_ for \(@replicas, @before, @looks);
+}
+note($replicas[0]->name . ' is promoted');
 $replicas[0]->promote;
 acknowledged_rows($replicas[0], 'promoted', @inserts);
 
 # ---- the other replica follows the new primary
-my $new = $replicas[0]->connstr . ' application_name=replica2';
+my $new = $replicas[0]->connstr . ' application_name=' . $replicas[1]->name;
 $new =~ s/'/''/g;
 $replicas[1]->append_conf('postgresql.conf', "primary_conninfo = '$new'\n");
 $replicas[1]->reload;
