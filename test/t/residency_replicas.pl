@@ -45,8 +45,8 @@ my $devices_alone = qr/^1\.0000 \d+ 0$/;
 # Clients whose queries wait for the device.
 sub load_items
 {
-	my ($seconds) = @_;
-	return start_pgbench($node, "-c 8 -T $seconds", 'hot@1' => <<'SQL');
+	my ($much) = @_;
+	return start_pgbench($node, "-c 8 $much", 'hot@1' => <<'SQL');
 SELECT count(*) FROM gpugraph_search('items_idx',
 	(SELECT array_agg(val) FROM items WHERE id <= 200), 10);
 SQL
@@ -58,7 +58,7 @@ sql("SELECT gpugraph_prewarm('other_idx')");
 sql("SELECT gpugraph_prewarm('items_idx')");
 is(places('other') . places(), '{0}{1}', 'each index is on one');
 sql("SELECT gpugraph_evict('other_idx')");
-my $hot = load_items(14);
+my $hot = load_items('-T 600');
 setting('gpugraph.fault', 'load_stall');
 unless ($gpu)
 {
@@ -89,7 +89,8 @@ like(truth($node), $devices_alone, 'after the merge, too');
 is(of_index($node, 'queries_cpu'), $cpu, 'the CPU answered none meanwhile');
 
 # ---- one device is lost, in every way; queries that it had are answered by another one
-is(finish_psql($hot), '', 'no query has failed');
+$hot->{harness}->signal('INT');
+unlike(finish_psql($hot), qr/ERROR|FATAL|abort/, 'no query has failed');
 
 # ---- the queries of one call are shared out
 # Some rows are there twice, so which one is the last of ten may differ.
@@ -155,7 +156,7 @@ is(wait_for_state($node, 'ready', 'other_idx'), 'ready', 'another index is wante
 ok(defined wait_for(sub { return copies() == 3; }), 'a copy makes room for it');
 truth_by_device($node, 'the other index', 'other');
 truth_by_device($node, 'the other copies');
-$hot = load_items(6);
+$hot = load_items('-T 6');
 finish_psql($hot);
 is(places('other') =~ /^\{\d\}$/ ? copies() : places('other'), 3, 'a copy takes no room from it');
 
