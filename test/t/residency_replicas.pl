@@ -15,7 +15,7 @@ $ENV{GPUGRAPH_SAME_GPU} = 1;
 my $node = service_node('replicas', conf => <<'CONF');
 gpugraph.devices = '0,1,2,3'
 gpugraph.device_memory = 64MB
-gpugraph.device_timeout = 1s
+gpugraph.device_timeout = 20s
 gpugraph.merge_workers = 0
 CONF
 unserved {
@@ -117,12 +117,15 @@ for my $fault (qw(launch device exit hang ring_full))
 	my $lost = $fault ne 'launch' && $fault ne 'ring_full';
 	my $restarts = sql('SELECT sum(restarts) FROM gpugraph_stat_device');
 
+	# so short a time only while nothing else asks
+	setting('gpugraph.device_timeout', '1s') if $fault eq 'hang';
 	is(sql("SET enable_seqscan = off; SET gpugraph.fault = $fault;
 		SELECT count(*) FROM (SELECT id FROM items
 			ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s"), 10,
 		"$fault: an answer");
 	is(join(' ', answered_by($node)), $gpu + 1 . " $cpu", "$fault: by another device");
 	truth_by_device($node, "$fault: afterwards");
+	setting('gpugraph.device_timeout') if $fault eq 'hang';
 	next unless $lost;
 	ok(defined wait_for(sub {
 		return all_up() && sql('SELECT sum(restarts) FROM gpugraph_stat_device') == $restarts + 1;
@@ -132,7 +135,6 @@ for my $fault (qw(launch device exit hang ring_full))
 }
 
 # ---- a holder hangs while a merge is handed over: the flip does not wait until it is replaced
-setting('gpugraph.device_timeout', '20s');
 sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 300');
 my $restarts = sql('SELECT sum(restarts) FROM gpugraph_stat_device');
 is(sql("SET gpugraph.fault = hang_load; SELECT gpugraph_merge('items_idx')"), 't',
@@ -144,6 +146,7 @@ setting('gpugraph.device_timeout', '1s');
 ok(defined wait_for(sub {
 	return all_up() && sql('SELECT sum(restarts) FROM gpugraph_stat_device') > $restarts;
 }), 'hand-over: the device comes back');
+setting('gpugraph.device_timeout');
 ok(defined wait_for(sub { return copies() == 4; }), 'hand-over: with its copy');
 truth_by_device($node, 'hand-over: afterwards');
 
