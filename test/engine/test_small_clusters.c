@@ -66,8 +66,8 @@ check_clusters(uint32_t clusters, uint32_t rows_each)
 		lost += right == 0;
 	}
 	/*
-	 * By one thread the graph is the same each time.  Of 44 graphs by other seeds, or by threads that
-	 * took turns in other ways, eight lost one of 4,000 queries; of 194, none lost one of 300.
+	 * By one thread the graph is the same each time.  Of 44 graphs by other seeds, or by threads
+	 * that took turns in other ways, eight lost one of 4,000 queries; of 194, none lost one of 300.
 	 */
 	CHECK(lost <= clusters / 1000, "clusters of %u: %u of %u queries got no right answer",
 		  rows_each, lost, clusters);
