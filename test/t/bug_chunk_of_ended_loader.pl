@@ -8,7 +8,6 @@ use strict;
 use warnings;
 
 use Test::More;
-use Time::HiRes qw(usleep);
 
 use Gpugraph;
 use Residency;
@@ -22,12 +21,17 @@ unserved { make_items($node, 4000, 16); };
 my $loaders = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'";
 
 # readers rest half-way, and then wait for a lock with their chunks in hand
+set_fault($node, 'load_readers');
 $node->safe_psql('postgres',
-	"SET gpugraph.fault = load_readers; SET enable_seqscan = off;
+	"SET enable_seqscan = off;
 	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3");
 ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 8; }), 'eight loaders');
 my $locker = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)',
-	'SELECT pg_sleep(8)', 'ROLLBACK');
+	'SELECT pg_sleep(600)');
+ok(defined wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+	WHERE relation = 'items_idx'::regclass AND mode = 'AccessExclusiveLock'") == 1; }),
+	'who wants the index');
+set_fault($node);
 ok(defined wait_for(sub { return $node->safe_psql('postgres',
 	"$loaders AND wait_event_type = 'Lock'") == 8; }), 'all wait for a lock');
 
@@ -41,7 +45,8 @@ is($node->safe_psql('postgres',
 	WHERE backend_type = 'gpugraph loader'"), 8,
 	'the loaders were terminated');
 ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 0; }), 'and are gone');
-is(finish_psql($locker), '', 'the index can be read again');
+$node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . backend_pid($node, 'pg_sleep') . ')');
+finish_psql($locker);
 
 is(($node->psql('postgres',
 	"SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx')"))[2], '',

@@ -9,7 +9,6 @@ use strict;
 use warnings;
 
 use Test::More;
-use Time::HiRes qw(usleep);
 
 use Gpugraph;
 use Residency;
@@ -35,14 +34,29 @@ my @statements = (
 	[ 'REINDEX INDEX CONCURRENTLY', 'REINDEX INDEX CONCURRENTLY items_idx' ],
 	[ 'DROP INDEX CONCURRENTLY', 'DROP INDEX CONCURRENTLY items_idx' ]);
 
+sub ended
+{
+	my ($session) = @_;
+
+	eval { $session->{harness}->pump_nb };
+	return !$session->{harness}->pumpable;
+}
+
+# how many sessions wait for a lock; waits for a load are not among them
+sub blocked
+{
+	return $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity
+		WHERE backend_type = 'client backend' AND wait_event_type = 'Lock'
+			AND query !~ 'gpugraph_prewarm'");
+}
+
 # Wait until sessions have ended, and end them in the end: true when they did so themselves.
 sub all_end
 {
 	my @sessions = @_;
 	my $ended = defined wait_for(
 		sub {
-			eval { $_->{harness}->pump_nb } for @sessions;
-			return !grep { $_->{harness}->pumpable } @sessions;
+			return !grep { !ended($_) } @sessions;
 		});
 
 	if (!$ended)
@@ -55,20 +69,23 @@ sub all_end
 	return $ended;
 }
 
-# A session waits for a load that rests for a second; in between comes the statement, and then a
-# query of somebody else.
+# A session waits for a load that rests; in between comes the statement, and then a query of
+# somebody else.
 sub meet
 {
 	my ($what, $waiter, $statement, $fault) = @_;
 
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-	my $waiting = start_psql($node, 'SET gpugraph.fault = ' . ($fault // 'load_stall'), @$waiter);
+	set_fault($node, $fault // 'load_stall');
+	my $waiting = start_psql($node, @$waiter);
 	is(wait_for_state($node, 'loading'), 'loading', "$what: a load is under way");
 	my $changing;
 	unserved { $changing = start_psql($node, $statement); };
-	usleep(300_000);
+	ok(defined wait_for(sub { return blocked() || ended($changing); }), "$what: it is there");
 	my $later = start_psql($node, 'SET enable_seqscan = off', $nearest);
 
+	wait_for(sub { return blocked() > 1 || ended($later); });
+	set_fault($node);
 	ok(all_end($waiting, $changing, $later), "$what: all end");
 	is($waiting->{err} . $changing->{err} . $later->{err}, '', "$what: without an error");
 	is($later->{out}, "10\n", "$what: a later query has its answer");

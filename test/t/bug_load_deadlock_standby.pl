@@ -20,10 +20,13 @@ $standby->start;
 wait_for(sub { of_device($standby, 'state') eq 'up' });
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 
-my $waiting = start_psql($standby, 'SET gpugraph.fault = load_stall',
-	"SELECT gpugraph_prewarm('items_idx') > 0");
+set_fault($standby, 'load_stall');
+my $waiting = start_psql($standby, "SELECT gpugraph_prewarm('items_idx') > 0");
 is(wait_for_state($standby, 'loading'), 'loading', 'a load is under way on the standby');
 unserved { $primary->safe_psql('postgres', 'REINDEX INDEX items_idx'); };
+ok(defined wait_for(sub { return $standby->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+	WHERE mode = 'AccessExclusiveLock' AND NOT granted") > 0; }), 'it waits there');
+set_fault($standby);
 my $ended = defined wait_for(
 	sub {
 		eval { $waiting->{harness}->pump_nb };

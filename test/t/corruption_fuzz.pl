@@ -7,7 +7,6 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(time);
 
 use Format;
 use Gpugraph;
@@ -104,9 +103,9 @@ for my $case (1 .. CASES)
 	my $dim = $case % 5 ? 8 : 2500;
 	my $query = "(SELECT val FROM fuzz_1 WHERE id = 5)";
 	$query = "(SELECT val FROM fuzz_5 WHERE id = 5)" if $dim > 8;
-	my $began = time;
 	my (undef, undef, $err) = $node->psql('postgres', <<"SQL", on_error_stop => 0);
 \\set VERBOSITY verbose
+SET statement_timeout = '30s';
 SET enable_seqscan = off;
 SELECT count(*) FROM (SELECT id FROM fuzz_$case ORDER BY val <-> $query LIMIT 5) s;
 SET gpugraph.itopk_size = 4;
@@ -123,16 +122,15 @@ SELECT gpugraph_check('fuzz_${case}_idx');
 SELECT count(*) FROM (SELECT id FROM fuzz_$case ORDER BY val <-> $query LIMIT 5) s;
 CHECKPOINT;
 SQL
-	my $seconds = time - $began;
 	# a TID that is none leads to blocks that the table has not
 	my $known = qr/XX00[12]|0A000|different\ vector\ dimensions
 		|expected\ \d+\ dimensions|could\ not\ open\ file\ .*target\ block/x;
 	my @bad = grep { !/$known/ } ($err =~ /ERROR: +.*/g);
 	my $grown = (-s $node->data_dir . "/$file{$case}") / PAGE - $blocks{$case};
 
-	ok(!@bad && $err !~ /server closed|FATAL|PANIC/ && $seconds < 30 && $grown < 700,
+	ok(!@bad && $err !~ /server closed|FATAL|PANIC/ && $grown < 700,
 		"case $case ($damage{$case})")
-		or diag("$seconds s, $grown new blocks:\n$err");
+		or diag("$grown new blocks:\n$err");
 	last if !wait_until_up($node);
 }
 is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started,

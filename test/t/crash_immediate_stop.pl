@@ -55,15 +55,19 @@ finish_psql($session);
 $node->start;
 index_is_complete($node, 'stopped during inserts of long rows', 'wide');
 
-# VACUUM: slowed down, so that the stop comes in the middle of the index
+# VACUUM: slowed down, so that the stop comes in the middle of the index. At its last segment it
+# waits for it, (0, GG_HOLD_VACUUM_LAST).
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-$session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1',
-	'VACUUM items');
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('SELECT pg_advisory_lock(0, 3)');
+$session = start_psql($node, 'SET gpugraph.fault = hold_vacuum_last', 'SET vacuum_cost_delay = 20',
+	'SET vacuum_cost_limit = 1', 'VACUUM items');
 ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum')
 	eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
 usleep(50_000);
 $node->stop('immediate');
 finish_psql($session);
+eval { $holder->quit };
 $node->start;
 index_is_complete($node, 'stopped during VACUUM');
 $node->safe_psql('postgres', 'VACUUM items');

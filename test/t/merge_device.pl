@@ -267,7 +267,7 @@ for my $case ([ 'reindexed', 'REINDEX INDEX reindexed_idx' ],
 {
 	my ($rel, $sql) = @$case;
 
-	$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = graph_stall');
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = graph_hold');
 	$node->reload;
 	grow($rel);
 	ok(defined wait_for(sub { return granted() > 0 &&

@@ -33,17 +33,22 @@ sub make_dead
 	return;
 }
 
-# VACUUM, stopped when it has begun with the index; the session and the process id.
+# VACUUM, stopped when it has begun with the index; the session and the process id. Until it is
+# stopped it does not end: it would rest at its last segment, (0, GG_HOLD_VACUUM_LAST).
 sub stop_vacuum
 {
-	my $session = start_psql($node, 'SET vacuum_cost_delay = 40', 'SET vacuum_cost_limit = 1',
-		'VACUUM (FREEZE) slow');
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe('SELECT pg_advisory_lock(0, 3)');
+	my $session = start_psql($node, 'SET gpugraph.fault = hold_vacuum_last',
+		'SET vacuum_cost_delay = 40', 'SET vacuum_cost_limit = 1', 'VACUUM (FREEZE) slow');
 	my $pid;
 
 	wait_for(sub { $pid = $node->safe_psql('postgres',
 		"SELECT pid FROM pg_stat_progress_vacuum WHERE phase = 'vacuuming indexes'");
 		return $pid ne ''; });
 	kill 'STOP', $pid;
+	$holder->quit;
 	return ($session, $pid);
 }
 

@@ -127,13 +127,12 @@ for my $change ('DELETE FROM parts WHERE id < 100; REINDEX INDEX parts_12_val_id
 	'TRUNCATE parts_11; INSERT INTO parts SELECT id, 11, big, val FROM items WHERE id % 40 = 11')
 {
 	my $search = 'SELECT nearest(val, 10) FROM queries ORDER BY q';
-	my $session = start_psql($node, 'SET gpugraph.engine = cuda', $search, 'SELECT pg_sleep(1)',
-		$search);
-	wait_for(sub { $node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") });
+	my $session = $node->background_psql('postgres');
+
+	$session->query_safe("SET gpugraph.engine = cuda; $search");
 	$node->safe_psql('postgres', $change);
-	is(finish_psql($session), '', "$change meanwhile");
-	is(join("\n", (split /\n/, $session->{out})[ -10 .. -1 ]), found(10, $off), 'is seen');
+	is($session->query_safe($search), found(10, $off), "$change meanwhile is seen");
+	$session->quit;
 }
 
 # ---- the delta, dead rows
@@ -168,18 +167,18 @@ sub locked
 {
 	my ($setting) = @_;
 	my $nearest = 'SELECT id FROM parts ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)';
-	my $other = start_psql($node, 'BEGIN', "UPDATE parts SET big = -big - 1 WHERE id IN
-		($nearest LIMIT 1)", "DELETE FROM parts WHERE id IN ($nearest LIMIT 1 OFFSET 2)",
-		'SELECT pg_sleep(2)', 'ROLLBACK');
+	my $other = $node->background_psql('postgres');
 	my $waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 	my $rows;
 
-	wait_for(sub { $node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") });
+	$other->query_safe("BEGIN; UPDATE parts SET big = -big - 1 WHERE id IN ($nearest LIMIT 1);
+		DELETE FROM parts WHERE id IN ($nearest LIMIT 1 OFFSET 2)");
 	my $locker = start_psql($node, $fast, "SET $setting", "$nearest LIMIT 5 FOR UPDATE");
 	ok(defined wait_for(sub { $node->safe_psql('postgres', $waits) eq 't' }),
 		"FOR UPDATE, $setting: it waits");
-	is(finish_psql($other) . finish_psql($locker), '', 'and goes on');
+	$other->query_safe('ROLLBACK');
+	$other->quit;
+	is(finish_psql($locker), '', 'and goes on');
 	return $locker->{out};
 }
 is(locked('gpugraph.enable_partition_search = on'), locked($off), 'FOR UPDATE: the same rows');

@@ -106,13 +106,14 @@ $node->reload;
 ok(defined wait_for(sub { of_device($node, 'limit_bytes') == 20 * 1024 * 1024 }),
 	'a higher limit again');
 prewarm('a');
-my $loading = start_psql($node, 'SET gpugraph.fault = load_stall',
-	"SELECT gpugraph_prewarm('big_idx')");
+set_fault($node, 'load_stall');
+my $loading = start_psql($node, "SELECT gpugraph_prewarm('big_idx')");
 ok(defined wait_for(sub { of_device($node, 'resident_bytes') > 2_500_000 }), 'a load is under way');
 is(state_of($node, 'big_idx'), 'loading', 'it is');
 $node->append_conf('postgresql.conf', 'gpugraph.device_memory = 1MB');
 $node->reload;
 ok(defined wait_for(sub { state_of($node, 'a_idx') eq 'absent' }), 'what can go does');
+set_fault($node);
 finish_psql($loading);
 ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }),
 	'and the rest follows');

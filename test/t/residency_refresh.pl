@@ -4,7 +4,6 @@ use strict;
 use warnings;
 
 use Test::More;
-use Time::HiRes qw(time);
 
 use Gpugraph;
 use Residency;
@@ -70,13 +69,11 @@ INSERT INTO rows SELECT i,
 SQL
 $node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 20001; VACUUM (FREEZE) rows');
 $query =~ s/2900/20005/;
-my $start = time;
 like(($node->psql('postgres',
-	"SET statement_timeout = '30s'; SET enable_seqscan = off; SET gpugraph.engine = cuda;
+	"SET statement_timeout = '20s'; SET enable_seqscan = off; SET gpugraph.engine = cuda;
 	SET gpugraph.fault = load; $query"))[2],
 	qr/no GPU can search index "rows_idx".*The GPU, or the load of the index to it, failed/s,
 	'other segments, and loads fail: an error');
-cmp_ok(time - $start, '<', 20, 'soon');
 is($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = load; $query"), 10,
 	'else the CPU answers');
 ok(defined wait_for(\&by_device), 'until a load succeeds');

@@ -15,7 +15,7 @@ $ENV{GPUGRAPH_SAME_GPU} = 1;
 my $node = service_node('replicas', conf => <<'CONF');
 gpugraph.devices = '0,1,2,3'
 gpugraph.device_memory = 64MB
-gpugraph.device_timeout = 1s
+gpugraph.device_timeout = 20s
 gpugraph.merge_workers = 0
 CONF
 unserved {
@@ -45,8 +45,8 @@ my $devices_alone = qr/^1\.0000 \d+ 0$/;
 # Clients whose queries wait for the device.
 sub load_items
 {
-	my ($seconds) = @_;
-	return start_pgbench($node, "-c 8 -T $seconds", 'hot@1' => <<'SQL');
+	my ($much) = @_;
+	return start_pgbench($node, "-c 8 $much", 'hot@1' => <<'SQL');
 SELECT count(*) FROM gpugraph_search('items_idx',
 	(SELECT array_agg(val) FROM items WHERE id <= 200), 10);
 SQL
@@ -58,7 +58,7 @@ sql("SELECT gpugraph_prewarm('other_idx')");
 sql("SELECT gpugraph_prewarm('items_idx')");
 is(places('other') . places(), '{0}{1}', 'each index is on one');
 sql("SELECT gpugraph_evict('other_idx')");
-my $hot = load_items(14);
+my $hot = load_items('-T 600');
 setting('gpugraph.fault', 'load_stall');
 unless ($gpu)
 {
@@ -89,7 +89,8 @@ like(truth($node), $devices_alone, 'after the merge, too');
 is(of_index($node, 'queries_cpu'), $cpu, 'the CPU answered none meanwhile');
 
 # ---- one device is lost, in every way; queries that it had are answered by another one
-is(finish_psql($hot), '', 'no query has failed');
+$hot->{harness}->signal('INT');
+unlike(finish_psql($hot), qr/ERROR|FATAL|abort/, 'no query has failed');
 
 # ---- the queries of one call are shared out
 # Some rows are there twice, so which one is the last of ten may differ.
@@ -116,12 +117,15 @@ for my $fault (qw(launch device exit hang ring_full))
 	my $lost = $fault ne 'launch' && $fault ne 'ring_full';
 	my $restarts = sql('SELECT sum(restarts) FROM gpugraph_stat_device');
 
+	# so short a time only while nothing else asks
+	setting('gpugraph.device_timeout', '1s') if $fault eq 'hang';
 	is(sql("SET enable_seqscan = off; SET gpugraph.fault = $fault;
 		SELECT count(*) FROM (SELECT id FROM items
 			ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s"), 10,
 		"$fault: an answer");
 	is(join(' ', answered_by($node)), $gpu + 1 . " $cpu", "$fault: by another device");
 	truth_by_device($node, "$fault: afterwards");
+	setting('gpugraph.device_timeout') if $fault eq 'hang';
 	next unless $lost;
 	ok(defined wait_for(sub {
 		return all_up() && sql('SELECT sum(restarts) FROM gpugraph_stat_device') == $restarts + 1;
@@ -131,7 +135,6 @@ for my $fault (qw(launch device exit hang ring_full))
 }
 
 # ---- a holder hangs while a merge is handed over: the flip does not wait until it is replaced
-setting('gpugraph.device_timeout', '20s');
 sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 300');
 my $restarts = sql('SELECT sum(restarts) FROM gpugraph_stat_device');
 is(sql("SET gpugraph.fault = hang_load; SELECT gpugraph_merge('items_idx')"), 't',
@@ -143,6 +146,7 @@ setting('gpugraph.device_timeout', '1s');
 ok(defined wait_for(sub {
 	return all_up() && sql('SELECT sum(restarts) FROM gpugraph_stat_device') > $restarts;
 }), 'hand-over: the device comes back');
+setting('gpugraph.device_timeout');
 ok(defined wait_for(sub { return copies() == 4; }), 'hand-over: with its copy');
 truth_by_device($node, 'hand-over: afterwards');
 
@@ -155,7 +159,7 @@ is(wait_for_state($node, 'ready', 'other_idx'), 'ready', 'another index is wante
 ok(defined wait_for(sub { return copies() == 3; }), 'a copy makes room for it');
 truth_by_device($node, 'the other index', 'other');
 truth_by_device($node, 'the other copies');
-$hot = load_items(6);
+$hot = load_items('-T 6');
 finish_psql($hot);
 is(places('other') =~ /^\{\d\}$/ ? copies() : places('other'), 3, 'a copy takes no room from it');
 

@@ -266,11 +266,12 @@ index_is_complete($node, 'a segment less');
 ok(limit($half * 4), 'room for all');
 ok(defined wait_for(sub { of_index($node, 'state') eq 'ready' }), 'the whole is there');
 sql('INSERT INTO items SELECT 50000 + id, cat, big, val FROM items WHERE id <= 5000');
-my $refresh = start_psql($node, 'SET gpugraph.fault = load_stall',
-	"SELECT gpugraph_prewarm('items_idx')");
+set_fault($node, 'load_stall');
+my $refresh = start_psql($node, "SELECT gpugraph_prewarm('items_idx')");
 ok(defined wait_for(sub { of_index($node, 'state') eq 'refreshing' }), 'a refresh is under way');
 ok(limit($half), 'half again');
 ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= $half << 20 }), 'it is kept to');
+set_fault($node);
 is(finish_psql($refresh), '', 'who waits for the refresh gets it');
 is(of_index($node, "state || ' ' || (delta_pages > 0)"), 'partial true', 'in part, and up to date');
 index_is_complete($node, 'a refresh, and segments gone');

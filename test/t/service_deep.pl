@@ -220,6 +220,8 @@ sub stalled
 	my $holder = stalled();
 	my $busy = 0;
 
+	waiting_pid($node);
+
 	for (1 .. 40)
 	{
 		$node->safe_psql('postgres', "SET enable_seqscan = off; $deep");

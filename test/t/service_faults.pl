@@ -85,18 +85,16 @@ truth_by_device($node, 'after device');
 
 # ---- a worker that is told to end while queries wait for it
 {
+	set_fault($node, 'stall');
 	my @waiting = map {
 		start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = stall', $nearest)
 	} 1 .. 4;
-	ok(defined wait_for(sub { of_device($node, 'queries') > 0 && $node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_stat_activity
-		WHERE wait_event_type = 'Extension' AND query LIKE '%<->%' AND pid <> pg_backend_pid()")
-		== 4 }),
-		'four queries wait');
+	is(scalar(waiting_are($node, 4, '<->')), 4, 'four queries wait');
 	kill 'TERM', of_device($node, 'pid');
 	is(join('', map { finish_psql($_) } @waiting), '',
 		'terminated: queries in flight are answered');
 	is(join(' ', map { $_->{out} =~ s/\s+//gr } @waiting), '10 10 10 10', 'terminated: by the CPU');
+	set_fault($node);
 	up_again('terminated');
 	truth_by_device($node, 'terminated');
 }

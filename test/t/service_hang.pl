@@ -31,12 +31,23 @@ sub replaced
 
 my $pid = of_device($node, 'pid');
 
+sub set_timeout
+{
+	my ($value) = @_;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_timeout = '$value'");
+	$node->reload;
+	return;
+}
+
 # ---- a kernel that never ends, with other queries beside it
 {
+	set_timeout('1h');
 	my $hung = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = hang', $nearest);
 
 	waiting_pid($node);
 	truth_by_device($node, 'kernel: queries beside it');
+	set_timeout('4s');
 	is(finish_psql($hung), '', 'kernel: the query is no error');
 	is($hung->{out} + 0, 10, 'kernel: the CPU answers it');
 	$pid = replaced($pid, 'kernel');
@@ -77,9 +88,7 @@ $pid = replaced($pid, 'load, terminated');
 # ---- a worker that is told to end while its device hangs ends, and so does the server
 for my $fault (qw(hang hang_launch))
 {
-	$node->safe_psql('postgres',
-		"ALTER SYSTEM SET gpugraph.device_timeout = '1h'; SELECT pg_reload_conf()")
-		if $fault eq 'hang';
+	set_timeout('1h') if $fault eq 'hang';
 	my $hung =
 		start_psql($node, 'SET enable_seqscan = off', "SET gpugraph.fault = $fault", $nearest);
 
@@ -89,8 +98,7 @@ for my $fault (qw(hang hang_launch))
 		kill 'TERM', $pid;
 		is(finish_psql($hung), '', 'terminated: the query is no error');
 		$pid = replaced($pid, 'terminated');
-		$node->safe_psql('postgres',
-			'ALTER SYSTEM RESET gpugraph.device_timeout; SELECT pg_reload_conf()');
+		set_timeout('4s');
 	}
 	else
 	{

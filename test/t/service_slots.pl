@@ -27,6 +27,7 @@ sub replace_worker
 # ---- held up from before the answer until after the next worker's start, which calls the query
 # failed
 {
+	set_fault($node, 'stall');
 	my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.engine = cuda',
 		'SET gpugraph.fault = stall',
 		$nearest, 'SET gpugraph.fault = none', $nearest, $nearest);
@@ -34,6 +35,7 @@ sub replace_worker
 	my $batches = of_device($node, 'batches');
 
 	kill 'STOP', $pid;
+	set_fault($node);
 	ok(defined wait_for(sub { of_device($node, 'batches') > $batches }),
 		'a backend is held up while the device answers');
 	replace_worker();

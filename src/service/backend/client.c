@@ -214,7 +214,9 @@ Sleep(GgAsked *asked, uint64 start)
 	for (;;)
 	{
 		answered = Answered(asked);
-		if (answered || NoAnswerComes(asked) || GgNowMicros() - start > ANSWER_MOST_US)
+		if (answered || NoAnswerComes(asked))
+			break;
+		if (GgNowMicros() - start > ANSWER_MOST_US && asked->fault != GG_FAULT_STALL)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLEEP_MOST_MS,
 						 GgWaitEvent(wait_event, "GpugraphAnswer"));
