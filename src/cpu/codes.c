@@ -374,6 +374,38 @@ code_in_place(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
 	memcpy(record + coder->record_bytes - GG_CODE_HEAD, &head, sizeof(head));
 }
 
+/* gg_code_weight() of every element.  A scan needs them, so what many share is made once. */
+ALWAYS_INLINE void
+set_weights(const gg_coder *coder, uint64_t seed)
+{
+	const float inside = gg_code_block_size(coder->block);
+
+	for (uint32_t r = 0; r < coder->rounds; r++)
+	{
+		const uint32_t begin = r % 2 == 0 ? 0 : coder->dim - coder->block;
+
+		for (uint32_t i = 0; i < coder->dim; i += 32)
+		{
+			const uint32_t signs = (uint32_t) (gg_code_signs(seed, r, i / 64) >> (i % 64));
+			const uint32_t count = coder->dim - i < 32 ? coder->dim - i : 32;
+			float	   *weights = coder->weights + (size_t) r * coder->dim + i;
+
+			for (uint32_t j = 0; j < count; j++)
+			{
+				const float size = i + j - begin < coder->block ? inside : 1.0f;
+
+				weights[j] = signs >> j & 1 ? -size : size;
+			}
+		}
+	}
+}
+
+static void
+plain_weights(const gg_coder *coder, uint64_t seed)
+{
+	set_weights(coder, seed);
+}
+
 static void
 plain_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
 {
@@ -456,6 +488,12 @@ plain_l1(const gg_coder *coder, const uint8_t *record, const gg_code_query *quer
 #if defined(__x86_64__)
 
 #define AVX2 __attribute__((target("avx2")))
+
+AVX2 static void
+avx2_weights(const gg_coder *coder, uint64_t seed)
+{
+	set_weights(coder, seed);
+}
 
 AVX2 static void
 avx2_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
@@ -649,12 +687,14 @@ choose_functions(gg_coder *coder)
 {
 	const bool	rotated = coder->metric != GG_METRIC_L1;
 
+	coder->set_weights = plain_weights;
 	coder->code = rotated ? plain_rotated : plain_in_place;
 	coder->set_query = plain_query;
 	coder->distance = rotated ? plain_distance : plain_l1;
 #if defined(__x86_64__)
 	if (gg_simd_in_use() != GG_SIMD_PLAIN)
 	{
+		coder->set_weights = avx2_weights;
 		coder->code = rotated ? avx2_rotated : avx2_in_place;
 		coder->set_query = avx2_query;
 		coder->distance = !rotated ? avx2_l1 : coder->bits == 8 ? avx2_distance8 :
@@ -675,29 +715,6 @@ gg_coder_bytes(gg_metric metric, uint32_t dim)
 	return ((size_t) rounds_of(metric, dim) * dim + 1) * sizeof(float);
 }
 
-/* gg_code_weight() of every element.  A scan needs them, so what many share is made once. */
-static void
-set_weights(const gg_coder *coder, uint64_t seed)
-{
-	const float inside = gg_code_block_size(coder->block);
-
-	for (uint32_t r = 0; r < coder->rounds; r++)
-	{
-		const uint32_t begin = r % 2 == 0 ? 0 : coder->dim - coder->block;
-		float	   *weights = coder->weights + (size_t) r * coder->dim;
-		uint64_t	signs = 0;
-
-		for (uint32_t i = 0; i < coder->dim; i++, signs >>= 1)
-		{
-			const float size = i >= begin && i - begin < coder->block ? inside : 1.0f;
-
-			if (i % 64 == 0)
-				signs = gg_code_signs(seed, r, i / 64);
-			weights[i] = signs & 1 ? -size : size;
-		}
-	}
-}
-
 void
 gg_coder_set_up(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed,
 				void *memory)
@@ -713,7 +730,7 @@ gg_coder_set_up(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes,
 	coder->stride = (coder->chunk_bytes + 63) / 64 * 64;
 	choose_functions(coder);
 	coder->weights = memory;
-	set_weights(coder, seed);
+	coder->set_weights(coder, seed);
 }
 
 gg_status

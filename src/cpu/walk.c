@@ -354,7 +354,7 @@ step(gg_walk *walk, bool *more)
 	*more = nparents > 0;
 	if (*more && !walk->source.neighbors(walk->source.ctx, parents, nparents, walk->neighbors))
 		return GG_ECALLBACK;
-	if (!gg_walk_reserve(walk, GG_MAX_DEGREE))
+	if (!gg_walk_reserve(walk, nparents * degree))
 		return GG_ENOMEM;
 	for (uint32_t i = 0; i < nparents * degree; i++)
 	{
@@ -533,11 +533,10 @@ gg_walk_prepare(gg_walk *walk, const gg_source *source, const gg_search_params *
 	walk->params = *params;
 
 	/*
-	 * A walk measures some 20 nodes for each in its list (half that where lists are long).  The
-	 * set starts with room for them, but never with so much that emptying it (256 kB) would
-	 * show beside the walk.
+	 * A walk measures some 400 nodes, and about ten more for each in its list.  The set starts with
+	 * room for them, but never with so much that emptying it (256 kB) would show beside the walk.
 	 */
-	expected = (size_t) itopk_size * 24;
+	expected = 512 + (size_t) itopk_size * 12;
 	if (expected > 32768)
 		expected = 32768;
 	if (!id_set_reset(&walk->seen, expected) || !id_set_reset(&walk->pivots_seen, 512) ||

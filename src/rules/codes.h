@@ -515,6 +515,7 @@ typedef struct gg_coder
 	uint32_t	stride;			/* of a query's planes */
 	float	   *weights;		/* rounds x dim */
 	gg_code_distance_fn distance;
+	void		(*set_weights) (const struct gg_coder *coder, uint64_t seed);
 	/* row is changed; y: room for dim elements; record: zeros */
 	void		(*code) (const struct gg_coder *coder, float *row, int32_t *y, uint8_t *record);
 	void		(*set_query) (const struct gg_coder *coder, float *row, int32_t *y,

@@ -217,19 +217,6 @@ PrefetchBytes(GgPageSource *src, const GgArray *array, uint64 offset, Size len)
 #endif
 }
 
-/* The same of all nodes at once. */
-static void
-PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes)
-{
-	for (uint32 i = 0; i < count; i++)
-	{
-		uint64		offset;
-		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
-
-		PrefetchBytes(src, array, offset, BytesOf(src, codes));
-	}
-}
-
 /* Inlined always: gcc 12 drops calls of a function that does nothing but prefetch. */
 static pg_attribute_always_inline void
 PrefetchRow(const char *row, Size bytes)
@@ -273,22 +260,20 @@ Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, float 
 	BlockNumber blocks[GG_MAX_DEGREE];
 
 	Assert(count <= GG_MAX_DEGREE);
-	PrefetchRows(src, nodes, count, codes);
 	for (uint32 i = 0; i < count; i++)
 	{
 		uint64		offset;
 		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
+		Size		skip = offset % GG_PAGE_PAYLOAD;
 		BlockNumber blkno = GgArrayBlock(array, offset / GG_PAGE_PAYLOAD);
 		Buffer		buffer = GgRecentBuffer(&src->recent, blkno);
 
 		blocks[i] = blkno;
 		ahead[i] = NULL;
 		if (BufferIsValid(buffer))
-		{
-			const char *page = PeekStampedPage(buffer);
-
-			ahead[i] = PageGetContents((Page) page) + offset % GG_PAGE_PAYLOAD;
-		}
+			ahead[i] = PageGetContents((Page) PeekStampedPage(buffer)) + skip;
+		if (src->crowded || ahead[i] == NULL || skip + bytes > GG_PAGE_PAYLOAD)
+			PrefetchBytes(src, array, offset, bytes);
 	}
 	for (uint32 i = 0; i < Min(count, ROWS_AHEAD); i++)
 		PrefetchRow(ahead[i], bytes);
