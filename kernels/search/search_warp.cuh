@@ -24,7 +24,7 @@
  * lanes (search_single.cu).
  */
 #define WIDE_DIM 384
-#define WIDE_CODE_PIECES 64		/* of records: 1 kB, by analogy */
+#define WIDE_CODE_QUADS 64		/* of records: 1 kB, by analogy */
 
 /* ---- shared memory --------------------------------------------------------- */
 
@@ -71,7 +71,7 @@ hash_bits_for(uint32_t itopk, uint32_t candidates)
 static inline bool
 is_wide(const search_view *view)
 {
-	return view->code_bits > 0 ? view->walk_pieces > WIDE_CODE_PIECES : view->dim > WIDE_DIM;
+	return view->code_bits > 0 ? view->walk_quads > WIDE_CODE_QUADS : view->dim > WIDE_DIM;
 }
 
 /* For steps of up to so many candidates. */
@@ -381,7 +381,7 @@ answer_estimates(const search_launch &launch, const search_slots &slots, uint32_
 		answered(slots, query);
 }
 
-/* rows being measured exactly at once, two pieces of each per lane */
+/* rows being measured exactly at once, two quads of each per lane */
 #define RERANK_ROWS 4
 
 /*
