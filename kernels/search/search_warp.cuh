@@ -290,8 +290,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 				  const walk_factor<PATH> &factor, warp_list *list, uint64_t *keys)
 {
 	const uint32_t lane = threadIdx.x & 31;
-	uint32_t	waiting = 0;
-	uint64_t	worst = is_first_warp<WARPS>() ? list->keys[list->itopk - 1] : 0;
+	key_list	merged = {list->keys, list->pending, list->itopk, 0};
 
 	for (uint32_t base = 0; base < count; base += 32)
 	{
@@ -302,39 +301,20 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 		const walk_sum<PATH> sum = sum_32_rows<PATH, WARPS>(view, view.walk_rows, mine,
 															count - base, query, list->sums,
 															list->parity);
-		uint64_t	key;
-		uint32_t	mask;
-		bool		pass;
+		uint64_t	key = GG_KEY_NONE;
 
 		list->parity ^= 1;
 		if (!is_first_warp<WARPS>())
 			continue;
-		pass = mine != GG_NO_NODE;
-		key = GG_KEY_NONE;
-		if (pass)
+		if (mine != GG_NO_NODE)
 		{
 			key = make_key(walk_value<PATH>(view, sum, factor, side), mine);
 			if (keys != NULL)
 				keys[base + lane] = key;
-			pass = key < worst;
 		}
-		mask = __ballot_sync(GG_FULL_WARP, pass);
-		/* at most 31 wait, so all fit in 64 slots; merging takes 32 and needs the upper half */
-		if (waiting + __popc(mask) > 32)
-		{
-			warp_merge_list(list->keys, list->itopk, list->itopk, list->pending, waiting, lane);
-			worst = list->keys[list->itopk - 1];
-			pass = pass && key < worst;
-			mask = __ballot_sync(GG_FULL_WARP, pass);
-			waiting = 0;
-		}
-		if (pass)
-			list->pending[waiting + __popc(mask & gg_lanes_below(lane))] = key;
-		waiting += __popc(mask);
-		__syncwarp();
+		offer(key, merged, list->itopk, lane);
 	}
-	if (waiting > 0)
-		warp_merge_list(list->keys, list->itopk, list->itopk, list->pending, waiting, lane);
+	settle(merged, list->itopk, lane);
 }
 
 /*
