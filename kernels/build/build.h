@@ -66,14 +66,14 @@ typedef enum gg_cuda_kind
 #define GG_FLOAT_MAX_DIM 12
 
 /*
- * n rows of units x 16 bytes, zero padded; for the half kind units is even (one mma step is 16
+ * n rows of quads x 16 bytes, zero padded; for the half kind quads is even (one mma step is 16
  * halves).  Rows are centred (not L1's: nothing is lost there) and scaled by a power of two.
  */
 typedef struct gg_cuda_rows
 {
 	gg_cuda_kind kind;
 	uint32_t	n;
-	uint32_t	units;
+	uint32_t	quads;
 	const char *rows;
 	const float *norms;			/* squared, of the rows as rounded; 0 for the float kinds */
 } gg_cuda_rows;

@@ -108,17 +108,17 @@ struct join_shared
 struct join_block
 {
 	join_item	item;			/* only the columns of this launch */
-	uint32_t	nchunks;		/* of a row, GG_TILE_UNITS units each */
+	uint32_t	nchunks;		/* of a row, GG_TILE_QUADS quads each */
 	uint32_t	ntiles;
 	char	   *stages;
 	uint64_t   *buffers;
 	join_shared *shared;
 };
 
-/* What a thread copies: unit tid % 8 of rows tid / 8 + 32 i of A, and of each tile of B. */
+/* What a thread copies: quad tid % 8 of rows tid / 8 + 32 i of A, and of each tile of B. */
 struct join_loader
 {
-	uint32_t	unit;
+	uint32_t	quad;
 	uint32_t	row;
 	const char *a_source[2];
 	const char *b_source[4];
@@ -177,8 +177,8 @@ join_load_tile(const join_args &args, const join_block &block, join_loader &load
 
 		/* beyond the last column: nothing is read, and the id says so */
 		loader.b_source[i] = id == GG_NO_NODE ? NULL :
-			args.b.rows + (uint64_t) id * args.a.units * 16 + loader.unit * 16;
-		if (loader.unit == 0)
+			args.b.rows + (uint64_t) id * args.a.quads * 16 + loader.quad * 16;
+		if (loader.quad == 0)
 		{
 			block.shared->b_ids[loader.tile % TILE_RING][column] = id;
 			if (id != GG_NO_NODE)
@@ -199,19 +199,19 @@ join_load(const join_args &args, const join_block &block, join_loader &loader)
 
 		if (loader.chunk == 0)
 			join_load_tile(args, block, loader);
-		if (loader.chunk * GG_TILE_UNITS + loader.unit < args.a.units)
+		if (loader.chunk * GG_TILE_QUADS + loader.quad < args.a.quads)
 		{
 			const uint64_t offset = (uint64_t) loader.chunk * GG_TILE_PITCH;
 
 #pragma unroll
 			for (int i = 0; i < 2; i++)
-				gg_copy_async(stage + gg_tile_offset(loader.row + 32 * i, loader.unit),
+				gg_copy_async(stage + gg_tile_offset(loader.row + 32 * i, loader.quad),
 							  loader.a_source[i] + offset);
 #pragma unroll
 			for (int i = 0; i < 4; i++)
 				if (loader.b_source[i] != NULL)
 					gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + loader.row + 32 * i,
-														 loader.unit), loader.b_source[i] + offset);
+														 loader.quad), loader.b_source[i] + offset);
 		}
 		if (++loader.chunk == block.nchunks)
 		{
@@ -227,15 +227,15 @@ join_load(const join_args &args, const join_block &block, join_loader &loader)
 static __device__ __forceinline__ void
 join_load_begin(const join_args &args, const join_block &block, join_loader &loader)
 {
-	loader.unit = threadIdx.x & 7;
+	loader.quad = threadIdx.x & 7;
 	loader.row = threadIdx.x / 8;
 	loader.tile = loader.chunk = loader.stage = 0;
 	join_read_ids(args, block, 0, loader);
 #pragma unroll
 	for (int i = 0; i < 2; i++)
 		loader.a_source[i] = args.a.rows +
-			(uint64_t) block.shared->a_ids[loader.row + 32 * i] * args.a.units * 16 +
-			loader.unit * 16;
+			(uint64_t) block.shared->a_ids[loader.row + 32 * i] * args.a.quads * 16 +
+			loader.quad * 16;
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 		loader.b_source[i] = NULL;
@@ -361,10 +361,10 @@ join_kernel(join_args args, uint32_t first_item)
 	item.b_begin += args.first_column;
 	item.b_count = min(item.b_count - args.first_column, args.columns);
 
-	const uint32_t units = args.a.units;
+	const uint32_t quads = args.a.quads;
 	const join_block block = {
 		.item = item,
-		.nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS,
+		.nchunks = (quads + GG_TILE_QUADS - 1) / GG_TILE_QUADS,
 		.ntiles = (item.b_count + GG_TILE_COLUMNS - 1) / GG_TILE_COLUMNS,
 		.stages = shared,
 		.buffers = (uint64_t *) (shared + args.stages * STAGE_BYTES),
@@ -397,7 +397,7 @@ join_kernel(join_args args, uint32_t first_item)
 		join_load(args, block, loader);
 		gg_tile_add<KIND>(sums, shared + stage * STAGE_BYTES,
 						  shared + stage * STAGE_BYTES + GG_TILE_ROWS * GG_TILE_PITCH,
-						  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS), wm, wn);
+						  min(quads - chunk * GG_TILE_QUADS, (uint32_t) GG_TILE_QUADS), wm, wn);
 		stage = stage + 1 == args.stages ? 0 : stage + 1;
 		if (++chunk < block.nchunks)
 			continue;
@@ -445,7 +445,7 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	 uint32_t most_columns, cudaStream_t stream, const gg_control *control)
 {
 	join_args	args = *whole;
-	const uint32_t elements = args.a.units * (args.a.kind == GG_KIND_HALF_L2 ? 8 : 4);
+	const uint32_t elements = args.a.quads * (args.a.kind == GG_KIND_HALF_L2 ? 8 : 4);
 	/* one item: 64 x columns x dim multiply-adds, at a pessimistic 50 TFLOP/s (fp32: 5) a chip */
 	const double rate = args.a.kind == GG_KIND_HALF_L2 ? 5e13 : 5e12;
 	const double column_s = 2.0 * GG_TILE_ROWS * elements / rate;

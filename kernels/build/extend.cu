@@ -176,19 +176,19 @@ place_kernel(const uint64_t *lists, uint32_t length, const uint32_t *others, uin
 
 /* ---- searches ------------------------------------------------------------------------ */
 
-/* Rows of the working copy as queries; one thread per unit of 16 bytes. */
+/* Rows of the working copy as queries; one thread per quad. */
 template <gg_cuda_kind KIND>
 static __global__ void
 queries_kernel(gg_cuda_rows rows, const uint32_t *others, uint32_t count, float *queries)
 {
 	const uint64_t thread = (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
-	const uint32_t i = (uint32_t) (thread / rows.units);
+	const uint32_t i = (uint32_t) (thread / rows.quads);
 
 	if (i >= count)
 		return;
-	const uint4 unit = ((const uint4 *) rows.rows)[(uint64_t) others[i] * rows.units +
-												   thread % rows.units];
-	const uint32_t words[4] = {unit.x, unit.y, unit.z, unit.w};
+	const uint4 quad = ((const uint4 *) rows.rows)[(uint64_t) others[i] * rows.quads +
+												   thread % rows.quads];
+	const uint32_t words[4] = {quad.x, quad.y, quad.z, quad.w};
 
 #pragma unroll
 	for (int j = 0; j < 4; j++)
@@ -395,15 +395,15 @@ view_of(const gg_cuda_rows *rows)
 	search_view view = {};
 
 	view.n = rows->n;
-	view.dim = rows->units * (halves ? 8 : 4);
+	view.dim = rows->quads * (halves ? 8 : 4);
 	view.metric = rows->kind == GG_KIND_FLOAT_L1 ? GG_METRIC_L1 : GG_METRIC_L2;
 	view.element = halves ? GG_ELEMENT_F16 : GG_ELEMENT_F32;
 	view.path = halves ? WALK_HALF_DOT :
 		rows->kind == GG_KIND_FLOAT_L1 ? WALK_FLOAT_L1 : WALK_FLOAT_L2;
 	view.rows = view.walk_rows = rows->rows;
-	view.row_stride = view.walk_stride = (size_t) rows->units * 16;
-	view.walk_pieces = rows->units;
-	view.walk_pad = (rows->units + 3) / 4 * (halves ? 32 : 16);
+	view.row_stride = view.walk_stride = (size_t) rows->quads * 16;
+	view.walk_quads = rows->quads;
+	view.walk_pad = (rows->quads + 3) / 4 * (halves ? 32 : 16);
 	view.norms = halves ? rows->norms : NULL;
 	view.scale = 1;
 	return view;
@@ -432,7 +432,7 @@ walk_fits(const gg_dataset *data, uint32_t length, uint32_t width, bool *fits)
 	GG_TRY(search_device_find(&device));
 	rows.kind = gg_cuda_kind_of(data->metric, data->dim);
 	rows.n = data->n;
-	rows.units = (uint32_t) (gg_cuda_row_bytes(data->metric, data->dim) / 16);
+	rows.quads = (uint32_t) (gg_cuda_row_bytes(data->metric, data->dim) / 16);
 	view = view_of(&rows);
 	view.degree = length;
 	launch.params = search_for(width, length);
@@ -626,11 +626,11 @@ search_batch_of(const extending *e, gg_index *index, float *queries, uint32_t fi
 {
 	const uint32_t width = e->plan->width;
 	const gg_search_params search = search_for(width, e->input->length);
-	const uint64_t units = (uint64_t) count * e->rows.units;
+	const uint64_t quads = (uint64_t) count * e->rows.quads;
 	search_batch batch = {};
 
 	GG_SWITCH_KIND(e->rows.kind,
-				   (queries_kernel<KIND><<<gg_cuda_blocks(units, 256), 256, 0, e->run.stream>>>
+				   (queries_kernel<KIND><<<gg_cuda_blocks(quads, 256), 256, 0, e->run.stream>>>
 					(e->rows, e->others.get() + first, count, queries)));
 	GG_CUDA_LAUNCHED("queries_kernel");
 	batch.queries = queries;

@@ -350,7 +350,7 @@ near_pivots(const group_build *build, const char *rows, uint32_t count,
 	pivots = others = copy.view;
 	pivots.n = npivots;
 	others.n = count;
-	others.rows += (uint64_t) npivots * others.units * 16;
+	others.rows += (uint64_t) npivots * others.quads * 16;
 	if (others.norms != NULL)
 		others.norms += npivots;
 	GG_TRY(gg_cuda_join_whole(&others, &pivots, false, NEAR_PIVOTS, NEAR_PIVOTS, build->own.run(),

@@ -364,22 +364,22 @@ local_pack(const local_args &args, uint32_t row, local_samples<WIDE> *samples, l
 	block.nright = WIDE ? local_group_size(block.job.right, counts[0], counts[1]) : counts[1];
 }
 
-/* A chunk of the rows to its stage; source: the thread's unit of rows tid / 8 + 32 i, or NULL. */
+/* A chunk of the rows to its stage; source: the thread's quad of rows tid / 8 + 32 i, or NULL. */
 static __device__ __forceinline__ void
 local_load(const local_args &args, const local_block &block, const char *const (&source)[4],
 		   uint32_t chunk)
 {
-	const uint32_t unit = threadIdx.x & 7;
+	const uint32_t quad = threadIdx.x & 7;
 
-	/* of chunks beyond the last one no unit is left */
-	if (chunk * GG_TILE_UNITS + unit < args.rows.units)
+	/* of chunks beyond the last one no quad is left */
+	if (chunk * GG_TILE_QUADS + quad < args.rows.quads)
 	{
 		char	   *stage = block.stages + chunk % STAGES * STAGE_BYTES;
 
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 			if (source[i] != NULL)
-				gg_copy_async(stage + gg_tile_offset(threadIdx.x / 8 + 32 * i, unit),
+				gg_copy_async(stage + gg_tile_offset(threadIdx.x / 8 + 32 * i, quad),
 							  source[i] + (uint64_t) chunk * GG_TILE_PITCH);
 	}
 	gg_copy_commit();
@@ -410,8 +410,8 @@ static __device__ __forceinline__ void
 local_measure(const local_args &args, const local_block &block, bool busy, gg_tile_sums &sums)
 {
 	const uint32_t tid = threadIdx.x;
-	const uint32_t units = args.rows.units;
-	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+	const uint32_t quads = args.rows.quads;
+	const uint32_t nchunks = (quads + GG_TILE_QUADS - 1) / GG_TILE_QUADS;
 	const char *source[4];
 
 #pragma unroll
@@ -420,7 +420,7 @@ local_measure(const local_args &args, const local_block &block, bool busy, gg_ti
 		const uint32_t place = tid / 8 + 32 * i;
 
 		source[i] = local_present(block, place) ? args.rows.rows +
-			(uint64_t) block.ids[place] * units * 16 + (tid & 7) * 16 : NULL;
+			(uint64_t) block.ids[place] * quads * 16 + (tid & 7) * 16 : NULL;
 	}
 	local_load(args, block, source, 0);
 	local_load(args, block, source, 1);
@@ -435,7 +435,7 @@ local_measure(const local_args &args, const local_block &block, bool busy, gg_ti
 		local_load(args, block, source, chunk + STAGES - 1);
 		if (busy)
 			gg_tile_add<KIND>(sums, stage, stage,
-							  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS),
+							  min(quads - chunk * GG_TILE_QUADS, (uint32_t) GG_TILE_QUADS),
 							  tid / 32 & 1, tid / 64);
 	}
 	gg_copy_wait<0>();
@@ -634,7 +634,7 @@ gg_cuda_gnnd_begin(gnnd *g, uint32_t p, const uint32_t *order, gg_cuda_meter *me
 	const gg_cuda_rows *rows = g->rows;
 	const uint32_t n = rows->n;
 	const uint32_t words = summary_words(g->k);
-	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+	const uint32_t chunks = (rows->quads + GG_TILE_QUADS - 1) / GG_TILE_QUADS;
 
 	g->p = p;
 	g->span = gg_cuda_sample_words(p);
@@ -726,8 +726,8 @@ gg_cuda_gnnd_join(gnnd *g, uint32_t iteration)
 	const bool	wide = g->span > GROUP;
 	const uint32_t shared = g->args.stages * STAGE_BYTES + 2 * GROUP * g->args.words * 4;
 	/* a launch: 20 ms at 1 TB/s of gathered rows, or at 5 TFLOP/s of fp32 */
-	const double row_s = 128.0 * rows->units * 16 / 1e12 +
-		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->units * 8 / 5e12);
+	const double row_s = 128.0 * rows->quads * 16 / 1e12 +
+		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->quads * 8 / 5e12);
 	const double fit = 0.02 / (wide ? row_s * WIDE_JOBS : row_s);
 	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e7 ? 10000000 : fit < 264 ? 264 :
 												  (uint64_t) fit, g->control);

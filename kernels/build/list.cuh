@@ -96,14 +96,14 @@ template <gg_cuda_kind KIND>
 __device__ static inline float
 gg_row_distance(const gg_cuda_rows &rows, uint32_t row, uint32_t other)
 {
-	const uint4 *mine = (const uint4 *) (rows.rows + (uint64_t) row * rows.units * 16);
-	const uint4 *theirs = (const uint4 *) (rows.rows + (uint64_t) other * rows.units * 16);
+	const uint4 *mine = (const uint4 *) (rows.rows + (uint64_t) row * rows.quads * 16);
+	const uint4 *theirs = (const uint4 *) (rows.rows + (uint64_t) other * rows.quads * 16);
 	float		sum = 0.0f;
 
-	for (uint32_t unit = threadIdx.x & 31; unit < rows.units; unit += 32)
+	for (uint32_t quad = threadIdx.x & 31; quad < rows.quads; quad += 32)
 	{
-		const uint4 a = mine[unit];
-		const uint4 b = theirs[unit];
+		const uint4 a = mine[quad];
+		const uint4 b = theirs[quad];
 		const uint32_t as[4] = {a.x, a.y, a.z, a.w};
 		const uint32_t bs[4] = {b.x, b.y, b.z, b.w};
 

@@ -51,7 +51,7 @@ gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint
 					 const gg_cuda_run &run, uint64_t *lists)
 {
 	/* a launch: 20 GB of rows, some 20 ms, and not more of lists than that */
-	const uint64_t fit = 20000000000ull / ((uint64_t) k * (rows->units * 16 + 16)) / 8 * 8 + 8;
+	const uint64_t fit = 20000000000ull / ((uint64_t) k * (rows->quads * 16 + 16)) / 8 * 8 + 8;
 	const uint32_t step = fit > GG_PASS_ROWS ? (uint32_t) GG_PASS_ROWS : (uint32_t) fit;
 	gg_cuda_pace pace;
 

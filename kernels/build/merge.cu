@@ -315,7 +315,7 @@ enter(const merging *m, entries kind, uint32_t begin, uint32_t end)
 	const uint32_t n = m->rows.n;
 	const uint32_t k = m->joins.k;
 	/* a launch: 20 GB of rows and lists, some 20 ms */
-	const uint64_t row_bytes = m->rows.units * 16 + 16;
+	const uint64_t row_bytes = m->rows.quads * 16 + 16;
 	const uint64_t per_row = ((uint64_t) m->input->length + k) * row_bytes + m->length * 16;
 	const uint64_t fit = 20000000000ull / per_row / WARPS * WARPS + WARPS;
 	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, m->run.control);

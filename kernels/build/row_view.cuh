@@ -259,13 +259,13 @@ __device__ static inline void
 load_chunk(const gg_view &view, uint32_t node, const gg_view_list &list, uint32_t rows,
 		   uint32_t chunk, float scale)
 {
-	constexpr uint32_t PER_UNIT = KIND == GG_KIND_HALF_L2 ? 8 : 4;
+	constexpr uint32_t PER_QUAD = KIND == GG_KIND_HALF_L2 ? 8 : 4;
 
-	for (uint32_t at = threadIdx.x; at < rows * GG_TILE_UNITS; at += blockDim.x)
+	for (uint32_t at = threadIdx.x; at < rows * GG_TILE_QUADS; at += blockDim.x)
 	{
-		const uint32_t row = at / GG_TILE_UNITS;
-		const uint32_t unit = at % GG_TILE_UNITS;
-		const uint32_t i = (chunk * GG_TILE_UNITS + unit) * PER_UNIT;
+		const uint32_t row = at / GG_TILE_QUADS;
+		const uint32_t quad = at % GG_TILE_QUADS;
+		const uint32_t i = (chunk * GG_TILE_QUADS + quad) * PER_QUAD;
 		uint4		packed = make_uint4(0, 0, 0, 0);
 
 		if (row < list.count && i < view.elements)
@@ -290,7 +290,7 @@ load_chunk(const gg_view &view, uint32_t node, const gg_view_list &list, uint32_
 				packed = *(const uint4 *) &x;
 			}
 		}
-		*(uint4 *) (list.tile + gg_tile_offset(row, unit)) = packed;
+		*(uint4 *) (list.tile + gg_tile_offset(row, quad)) = packed;
 	}
 }
 
@@ -322,16 +322,16 @@ tile_at(uint32_t number, uint32_t blocks, uint32_t *row_block, uint32_t *column_
 template <gg_cuda_kind KIND>
 __device__ static inline void
 add_norms(const gg_view &view, uint32_t node, const gg_view_list &list, uint32_t first,
-		  uint32_t units)
+		  uint32_t quads)
 {
 	for (uint32_t i = threadIdx.x; i < list.count; i += blockDim.x)
 	{
 		float		sum = list.norms[i];
 
-		for (uint32_t unit = 0; unit < GG_TILE_UNITS && first + unit < units; unit++)
+		for (uint32_t quad = 0; quad < GG_TILE_QUADS && first + quad < quads; quad++)
 		{
-			const float4 own = clamp_four(load_four(view, node, (first + unit) * 4));
-			const float4 row = *(const float4 *) (list.tile + gg_tile_offset(i, unit));
+			const float4 own = clamp_four(load_four(view, node, (first + quad) * 4));
+			const float4 row = *(const float4 *) (list.tile + gg_tile_offset(i, quad));
 			const float4 d = subtract(row, own);
 
 			if (KIND == GG_KIND_FLOAT_L2)
@@ -413,7 +413,7 @@ gg_view_compare(const gg_view &view, uint32_t node, float factor, const gg_view_
 	const uint32_t warps = blockDim.x / 32;
 	const uint32_t blocks = (list.count + 31) / 32;
 	const uint32_t ntiles = blocks * (blocks + 1) / 2;
-	const uint32_t units = KIND == GG_KIND_HALF_L2 ? (view.elements + 15) / 16 * 2 :
+	const uint32_t quads = KIND == GG_KIND_HALF_L2 ? (view.elements + 15) / 16 * 2 :
 		(view.elements + 3) / 4;
 	const float scale = KIND == GG_KIND_HALF_L2 ? list_scale(list) : 1.0f;
 
@@ -433,17 +433,17 @@ gg_view_compare(const gg_view &view, uint32_t node, float factor, const gg_view_
 			mine[t] = tile_at(first + t * warps + warp, blocks, &row_block[t], &column_block[t]);
 			gg_tile_clear(sums[t]);
 		}
-		for (uint32_t unit = 0; unit < units; unit += GG_TILE_UNITS)
+		for (uint32_t quad = 0; quad < quads; quad += GG_TILE_QUADS)
 		{
-			load_chunk<KIND>(view, node, list, blocks * 32, unit / GG_TILE_UNITS, scale);
+			load_chunk<KIND>(view, node, list, blocks * 32, quad / GG_TILE_QUADS, scale);
 			__syncthreads();
 			if (KIND != GG_KIND_HALF_L2 && first == 0)
-				add_norms<KIND>(view, node, list, unit, units);
+				add_norms<KIND>(view, node, list, quad, quads);
 #pragma unroll
 			for (int t = 0; t < T; t++)
 				if (mine[t])
 					gg_tile_add<KIND>(sums[t], list.tile, list.tile,
-									  min(units - unit, (uint32_t) GG_TILE_UNITS), row_block[t],
+									  min(quads - quad, (uint32_t) GG_TILE_QUADS), row_block[t],
 									  column_block[t]);
 			__syncthreads();
 		}

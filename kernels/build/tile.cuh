@@ -7,8 +7,8 @@
  * mma.m16n8k16's accumulator whatever the arithmetic: sum [mi][ni][e] is row
  * 32 wm + 16 mi + 8 (e / 2) + lane / 4 and column 32 wn + 8 ni + 2 (lane % 4) + e % 2.
  *
- * A chunk's row is 8 units of 16 bytes at 128-byte pitch, unit u stored at u ^ (row % 8): both
- * ldmatrix and the fp32 loads then touch each bank once.
+ * A chunk's row is 8 quads at 128-byte pitch, quad u stored at u ^ (row % 8): both ldmatrix and
+ * the fp32 loads then touch each bank once.
  *
  * A sum is the same bits wherever its row and column lie in the tile, and nothing else enters it.
  */
@@ -21,7 +21,7 @@
 #define GG_TILE_ROWS 64
 #define GG_TILE_COLUMNS 128
 #define GG_TILE_THREADS 256
-#define GG_TILE_UNITS (GG_TILE_PITCH / 16)
+#define GG_TILE_QUADS (GG_TILE_PITCH / 16)
 
 typedef float gg_tile_sums[2][4][4];
 
@@ -33,10 +33,10 @@ gg_tile_clear(gg_tile_sums &sums)
 		sums[i / 16][i / 4 % 4][i % 4] = 0.0f;
 }
 
-/* Add one chunk of `units` units: a and b are the chunk's rows of the tile in shared memory. */
+/* Add one chunk of `quads` quads: a and b are the chunk's rows of the tile in shared memory. */
 template <gg_cuda_kind KIND>
 __device__ static inline void
-gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, uint32_t wm,
+gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t quads, uint32_t wm,
 			uint32_t wn)
 {
 	const uint32_t lane = threadIdx.x & 31;
@@ -47,18 +47,18 @@ gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, ui
 		const uint32_t b_row = wn * 32 + (lane & 7) + (lane >> 4) * 8;
 
 #pragma unroll
-		for (uint32_t unit = 0; unit < GG_TILE_UNITS; unit += 2)
+		for (uint32_t quad = 0; quad < GG_TILE_QUADS; quad += 2)
 		{
 			uint32_t	fa[2][4];
 			uint32_t	fb[2][4];
 
-			if (unit >= units)
+			if (quad >= quads)
 				break;
 #pragma unroll
 			for (int i = 0; i < 2; i++)
 			{
-				gg_load_matrix(fa[i], a + gg_tile_offset(a_row + i * 16, unit + (lane >> 4)));
-				gg_load_matrix(fb[i], b + gg_tile_offset(b_row + i * 16, unit + (lane >> 3 & 1)));
+				gg_load_matrix(fa[i], a + gg_tile_offset(a_row + i * 16, quad + (lane >> 4)));
+				gg_load_matrix(fb[i], b + gg_tile_offset(b_row + i * 16, quad + (lane >> 3 & 1)));
 			}
 #pragma unroll
 			for (int mi = 0; mi < 2; mi++)
@@ -73,18 +73,18 @@ gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, ui
 		const uint32_t a_row = wm * 32 + lane / 4;
 		const uint32_t b_row = wn * 32 + lane % 4 * 2;
 
-		for (uint32_t unit = 0; unit < units; unit++)
+		for (uint32_t quad = 0; quad < quads; quad++)
 		{
 			float4		fa[4];
 
 #pragma unroll
 			for (int i = 0; i < 4; i++)
-				fa[i] = *(const float4 *) (a + gg_tile_offset(a_row + i * 8, unit));
+				fa[i] = *(const float4 *) (a + gg_tile_offset(a_row + i * 8, quad));
 #pragma unroll
 			for (int j = 0; j < 8; j++)
 			{
 				const float4 fb = *(const float4 *) (b + gg_tile_offset(b_row + j / 2 * 8 + j % 2,
-																		unit));
+																		quad));
 
 #pragma unroll
 				for (int i = 0; i < 4; i++)

@@ -42,7 +42,7 @@ gg_cuda_kind_of(gg_metric metric, uint32_t dim)
 }
 
 static uint32_t
-row_units(gg_metric metric, uint32_t dim)
+row_quads(gg_metric metric, uint32_t dim)
 {
 	const uint32_t elements = dim + (metric == GG_METRIC_IP);
 
@@ -55,7 +55,7 @@ row_units(gg_metric metric, uint32_t dim)
 uint64_t
 gg_cuda_row_bytes(gg_metric metric, uint32_t dim)
 {
-	return (uint64_t) row_units(metric, dim) * 16 + 8;
+	return (uint64_t) row_quads(metric, dim) * 16 + 8;
 }
 
 __device__ static inline float
@@ -172,12 +172,12 @@ typedef struct row_transform
 } row_transform;
 
 static __global__ void
-convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t units, row_transform transform,
+convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t quads, row_transform transform,
 			   uint32_t first, char *rows, float *norms)
 {
 	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
-	char	   *out = rows + (uint64_t) row * units * 16;
+	char	   *out = rows + (uint64_t) row * quads * 16;
 	const uint32_t elements = transform.elements;
 	const float *mean = transform.mean;
 	const float scale = transform.scale;
@@ -187,7 +187,7 @@ convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t units, row_transfo
 		return;
 	if (kind == GG_KIND_HALF_L2)
 	{
-		for (uint32_t i = lane * 2; i < units * 8; i += 64)
+		for (uint32_t i = lane * 2; i < quads * 8; i += 64)
 		{
 			float		x[2] = {0.0f, 0.0f};
 
@@ -208,7 +208,7 @@ convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t units, row_transfo
 	}
 	else
 	{
-		for (uint32_t i = lane; i < units * 4; i += 32)
+		for (uint32_t i = lane; i < quads * 4; i += 32)
 		{
 			float		x = 0.0f;
 
@@ -229,11 +229,11 @@ gather_kernel(gg_cuda_rows from, const uint32_t *ids, uint32_t count, char *rows
 
 	if (i >= count)
 		return;
-	const uint4 *source = (const uint4 *) (from.rows + (uint64_t) ids[i] * from.units * 16);
-	uint4	   *target = (uint4 *) (rows + (uint64_t) i * from.units * 16);
+	const uint4 *source = (const uint4 *) (from.rows + (uint64_t) ids[i] * from.quads * 16);
+	uint4	   *target = (uint4 *) (rows + (uint64_t) i * from.quads * 16);
 
-	for (uint32_t unit = lane; unit < from.units; unit += 32)
-		target[unit] = source[unit];
+	for (uint32_t quad = lane; quad < from.quads; quad += 32)
+		target[quad] = source[quad];
 	if (lane == 0)
 		norms[i] = from.norms[ids[i]];
 }
@@ -354,8 +354,8 @@ gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_wo
 	GG_TRY(pace.create());
 	view->kind = gg_cuda_kind_of(data->metric, data->dim);
 	view->n = n;
-	view->units = row_units(data->metric, data->dim);
-	GG_TRY(gg_cuda_allocate_large(&copy->rows, (uint64_t) n * view->units * 16, run.control,
+	view->quads = row_quads(data->metric, data->dim);
+	GG_TRY(gg_cuda_allocate_large(&copy->rows, (uint64_t) n * view->quads * 16, run.control,
 								  run.meter));
 	GG_TRY(copy->norms.allocate(n, run.meter));
 	view->rows = copy->rows.get();
@@ -375,7 +375,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_wo
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		convert_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
-			(*data, view->kind, view->units, transform, (uint32_t) first, copy->rows.get(),
+			(*data, view->kind, view->quads, transform, (uint32_t) first, copy->rows.get(),
 			 copy->norms.get());
 		GG_CUDA_LAUNCHED("convert_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
@@ -389,7 +389,7 @@ gg_cuda_working_copy_gather(const gg_cuda_rows *from, const uint32_t *ids, uint3
 {
 	copy->view = *from;
 	copy->view.n = count;
-	GG_TRY(copy->rows.allocate((uint64_t) count * from->units * 16, meter));
+	GG_TRY(copy->rows.allocate((uint64_t) count * from->quads * 16, meter));
 	GG_TRY(copy->norms.allocate(count, meter));
 	copy->view.rows = copy->rows.get();
 	copy->view.norms = copy->norms.get();

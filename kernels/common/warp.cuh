@@ -118,12 +118,12 @@ gg_sort_bitonic(uint64_t (&keys)[R])
 #define GG_TILE_PITCH 128		/* bytes of a tile's row in shared memory */
 
 /*
- * Byte offset of 16-byte unit `unit` of a tile's row: swizzled, so that ldmatrix hits every bank.
+ * Byte offset of quad number `quad` of a tile's row: swizzled, so that ldmatrix hits every bank.
  */
 __device__ static inline uint32_t
-gg_tile_offset(uint32_t row, uint32_t unit)
+gg_tile_offset(uint32_t row, uint32_t quad)
 {
-	return row * GG_TILE_PITCH + ((unit ^ (row & 7)) << 4);
+	return row * GG_TILE_PITCH + ((quad ^ (row & 7)) << 4);
 }
 
 __device__ static inline void

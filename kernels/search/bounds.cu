@@ -19,7 +19,7 @@
 #include "codes.cuh"
 #include "keys.cuh"
 #include "measure.cuh"
-#include "piece.cuh"
+#include "quad.cuh"
 
 #define WARPS 8
 #define TEAM 8					/* 128 bytes of a record at a time */
@@ -50,10 +50,10 @@ add_levels(uint32_t levels, uint32_t high, uint32_t low, level_sums &sums)
 	sums.squares = __dp4a(levels, levels, sums.squares);
 }
 
-/* A piece of a record; query: its bytes for plane 0 of high ones, others pitch apart. */
+/* A quad of a record; query: its bytes for plane 0 of high ones, others pitch apart. */
 template <int BITS>
 static __device__ __forceinline__ void
-add_piece(uint4 piece, const uint4 *query, uint32_t pitch, level_sums &sums)
+add_quad(uint4 quad, const uint4 *query, uint32_t pitch, level_sums &sums)
 {
 	constexpr uint32_t planes = 8 / BITS;
 	constexpr uint32_t mask = BITS == 8 ? 0xFFFFFFFFu : BITS == 4 ? 0x0F0F0F0Fu : 0x03030303u;
@@ -64,10 +64,10 @@ add_piece(uint4 piece, const uint4 *query, uint32_t pitch, level_sums &sums)
 		const uint4 high = query[plane * pitch];
 		const uint4 low = query[(planes + plane) * pitch];
 
-		add_levels<BITS>(piece.x >> (plane * BITS) & mask, high.x, low.x, sums);
-		add_levels<BITS>(piece.y >> (plane * BITS) & mask, high.y, low.y, sums);
-		add_levels<BITS>(piece.z >> (plane * BITS) & mask, high.z, low.z, sums);
-		add_levels<BITS>(piece.w >> (plane * BITS) & mask, high.w, low.w, sums);
+		add_levels<BITS>(quad.x >> (plane * BITS) & mask, high.x, low.x, sums);
+		add_levels<BITS>(quad.y >> (plane * BITS) & mask, high.y, low.y, sums);
+		add_levels<BITS>(quad.z >> (plane * BITS) & mask, high.z, low.z, sums);
+		add_levels<BITS>(quad.w >> (plane * BITS) & mask, high.w, low.w, sums);
 	}
 }
 
@@ -76,17 +76,17 @@ template <int BITS>
 static __device__ __forceinline__ level_sums
 sum_record(const search_view &view, const char *record, const uint4 *query, uint32_t member)
 {
-	const uint32_t pitch = code_plane_bytes(view.walk_pieces) / 16;
+	const uint32_t pitch = code_plane_bytes(view.walk_quads) / 16;
 	level_sums	sums = {0, 0, 0, 0};
 
-	for (uint32_t i = member; i < view.walk_pieces; i += TEAM)
+	for (uint32_t i = member; i < view.walk_quads; i += TEAM)
 	{
-		uint4		piece = load_piece(record, i, record != NULL);
+		uint4		quad = load_quad(record, i, record != NULL);
 
 		/* the head */
-		if (i == view.walk_pieces - 1)
-			piece.z = piece.w = 0;
-		add_piece<BITS>(piece, query + i, pitch, sums);
+		if (i == view.walk_quads - 1)
+			quad.z = quad.w = 0;
+		add_quad<BITS>(quad, query + i, pitch, sums);
 	}
 #pragma unroll
 	for (int offset = TEAM / 2; offset > 0; offset >>= 1)
@@ -104,7 +104,7 @@ static __device__ __forceinline__ float
 record_bound(const search_view &view, const char *record, const level_sums &sums,
 			 const code_factor &factor, const gg_code_bounds &bounds)
 {
-	const gg_code_head head = load_head(record, (size_t) view.walk_pieces * 16);
+	const gg_code_head head = load_head(record, (size_t) view.walk_quads * 16);
 	const uint32_t dot = (uint32_t) sums.high * 256 + (uint32_t) sums.low +
 		(BITS == 8 ? 128 * (uint32_t) factor.sum : 0);
 	const float estimate = gg_code_estimate(head, BITS, (int32_t) dot, factor.sum, factor.scale,
@@ -118,7 +118,7 @@ record_bound(const search_view &view, const char *record, const level_sums &sums
 static __host__ __device__ __forceinline__ uint32_t
 query_bytes(const search_view &view)
 {
-	return 2 * (8 / view.code_bits) * code_plane_bytes(view.walk_pieces);
+	return 2 * (8 / view.code_bits) * code_plane_bytes(view.walk_quads);
 }
 
 /* Grid: over the rows. */

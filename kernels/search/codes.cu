@@ -127,7 +127,7 @@ put_record(const search_view &view, const float *x, const row_levels &levels,
 		   const gg_code_head &head, uint32_t *record)
 {
 	const uint32_t bits = view.code_bits;
-	const uint32_t end = view.walk_pieces * 4;	/* words of the record */
+	const uint32_t end = view.walk_quads * 4;	/* words of the record */
 
 	for (uint32_t w = threadIdx.x; w < view.walk_stride / 4; w += CODE_WARPS * 32)
 	{
@@ -190,7 +190,7 @@ code_pivots_kernel(const __grid_constant__ search_view view, char *halves, size_
 				(2 * (record[gg_code_byte(bits, j)] >> gg_code_shift(bits, j) & top) - top));
 		if (lane == 0)
 			*(gg_code_head *) (to + stride - GG_CODE_HEAD) =
-				load_head((const char *) record, (size_t) view.walk_pieces * 16);
+				load_head((const char *) record, (size_t) view.walk_quads * 16);
 	}
 }
 

@@ -246,9 +246,9 @@ code_element(uint32_t bits, uint32_t b, uint32_t plane)
 
 /* Bytes of a plane of a prepared query: whole 64-byte chunks of a record. */
 static __host__ __device__ __forceinline__ uint32_t
-code_plane_bytes(uint32_t pieces)
+code_plane_bytes(uint32_t quads)
 {
-	return (pieces + 3) / 4 * 64;
+	return (quads + 3) / 4 * 64;
 }
 
 /* Four elements of a query: their high bytes, their low bytes, their sum. */
@@ -288,7 +288,7 @@ template <int BITS, int WARPS>
 static __device__ __forceinline__ code_factor
 code_prepare_product(const search_view &view, float *x, void *scratch, uint32_t *prepared)
 {
-	const uint32_t words = code_plane_bytes(view.walk_pieces) / 4;
+	const uint32_t words = code_plane_bytes(view.walk_quads) / 4;
 	const uint32_t dim = view.dim;
 	const int	exponent = code_rotate_scaled<WARPS>(x, dim, view.code_weights, scratch);
 	const double unit = ldexp(1.0, exponent - GG_CODE_FRACTION);
@@ -332,7 +332,7 @@ template <int WARPS>
 static __device__ __forceinline__ void
 code_prepare_differences(const search_view &view, const float *raw, float *prepared)
 {
-	const uint32_t bytes = code_plane_bytes(view.walk_pieces);
+	const uint32_t bytes = code_plane_bytes(view.walk_quads);
 
 	for (uint32_t i = threadIdx.x; i < bytes * (8 / view.code_bits); i += WARPS * 32)
 	{
@@ -345,7 +345,7 @@ code_prepare_differences(const search_view &view, const float *raw, float *prepa
 
 /* ---- records --------------------------------------------------------------- */
 
-/* The head of a record of so many pieces, or of any other row that ends in one. */
+/* The head of a record of so many quads, or of any other row that ends in one. */
 static __device__ __forceinline__ gg_code_head
 load_head(const char *row, size_t bytes)
 {

@@ -89,53 +89,10 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 	return layout;
 }
 
-/* A list that a warp fills: ascending, with what waits to be merged into it. */
-struct exact_list
-{
-	uint64_t   *keys;			/* k of them count */
-	uint64_t   *pending;		/* 64 */
-	uint32_t	used;
-	uint32_t	waiting;
-};
-
-/* What waits goes into the list. */
-static __device__ __forceinline__ void
-settle(exact_list &list, uint32_t k, uint32_t lane)
-{
-	if (list.waiting > 0)
-		warp_merge_list(list.keys, k, list.used, list.pending, list.waiting, lane);
-}
-
-/*
- * One key per lane: those that may belong to the warp's list go to its buffer, and on when it
- * fills.
- */
-static __device__ __forceinline__ void
-offer(uint64_t key, exact_list &list, uint32_t k, uint32_t lane)
-{
-	uint64_t	worst = list.keys[k - 1];
-	uint32_t	mask = __ballot_sync(GG_FULL_WARP, key < worst);
-
-	if (mask == 0)
-		return;
-	if (list.waiting + __popc(mask) > 32)
-	{
-		warp_merge_list(list.keys, k, list.used, list.pending, list.waiting, lane);
-		list.used = min(list.used + list.waiting, k);
-		list.waiting = 0;
-		worst = list.keys[k - 1];
-		mask = __ballot_sync(GG_FULL_WARP, key < worst);
-	}
-	if (key < worst)
-		list.pending[list.waiting + __popc(mask & gg_lanes_below(lane))] = key;
-	list.waiting += __popc(mask);
-	__syncwarp();
-}
-
 /* Offer the keys of an ascending list of k, up to bound.  GLOBAL: other blocks wrote it. */
 template <bool GLOBAL>
 static __device__ __forceinline__ void
-take_sorted(const uint64_t *from, uint64_t bound, exact_list &list, uint32_t k, uint32_t lane)
+take_sorted(const uint64_t *from, uint64_t bound, key_list &list, uint32_t k, uint32_t lane)
 {
 	for (uint32_t base = 0; base < k; base += 32)
 	{
@@ -243,7 +200,7 @@ exact_read(const search_view &view, const exact_args &args, const exact_block<QU
 		args.filter + (size_t) block.first_query * args.filter_stride : NULL;
 	uint32_t	word = (blockIdx.x * WARPS + block.warp) * args.part.step;
 	uint32_t	rows = 0;		/* put aside */
-	exact_list	list[QUERIES];
+	key_list	list[QUERIES];
 
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)
@@ -289,7 +246,7 @@ exact_merge_warps(uint32_t k, const exact_block<QUERIES> &block)
 	else
 	{
 		uint64_t   *first = block.lists + block.mine * block.room;
-		exact_list	list = {first, block.pending, k, 0};
+		key_list	list = {first, block.pending, k, 0};
 
 		__syncthreads();
 		for (uint32_t from = 1; from < WARPS; from++)
@@ -326,7 +283,7 @@ exact_hand_in(const exact_args &args, const exact_block<QUERIES> &block, uint64_
 template <int QUERIES>
 static __device__ __forceinline__ void
 exact_take_all(const uint64_t *handed, uint32_t k, const exact_block<QUERIES> &block,
-			   exact_list &list)
+			   key_list &list)
 {
 	const uint32_t total = gridDim.x * k;
 
@@ -354,7 +311,7 @@ exact_take_all(const uint64_t *handed, uint32_t k, const exact_block<QUERIES> &b
 template <int QUERIES>
 static __device__ __forceinline__ void
 exact_take_nearest(const uint64_t *handed, uint32_t k, const exact_block<QUERIES> &block,
-				   exact_list &list)
+				   key_list &list)
 {
 	const uint32_t front = (k + gridDim.x - 1) / gridDim.x;
 	unsigned long long *limit = &block.limits[block.mine];
@@ -372,7 +329,7 @@ static __device__ __forceinline__ void
 exact_merge_blocks(uint32_t k, const exact_block<QUERIES> &block, const uint64_t *group)
 {
 	const uint64_t *handed = group + (size_t) block.mine * gridDim.x * k;
-	exact_list	list = {block.lists + block.mine * block.room + block.part * block.list_room,
+	key_list	list = {block.lists + block.mine * block.room + block.part * block.list_room,
 						block.pending, 0, 0};
 
 	/* its own is among them: start over, so that no key comes twice */

@@ -12,14 +12,14 @@
 #include "rerank.cuh"
 #include "walk.cuh"
 
-#define EXACT_WIDE_PIECES 64	/* rows of more 16-byte pieces are read by a whole warp */
+#define EXACT_WIDE_QUADS 64		/* rows of more quads are read by a whole warp */
 
 /* Whether a whole warp reads a row. */
 template <typename ELEMENT>
 static bool
 exact_is_wide(const search_view *view)
 {
-	return (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16 > EXACT_WIDE_PIECES;
+	return (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16 > EXACT_WIDE_QUADS;
 }
 
 /* 1 / |query| in all lanes, by one warp; 0 for a zero query. */
@@ -47,10 +47,10 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 	const uint32_t lane = threadIdx.x & 31;
 	const int	elements = 16 / (int) sizeof(ELEMENT);
 	const int	teams = 32 / TEAM;
-	const int	flights = 4;	/* pieces of a row in flight a lane, of each of two rows */
+	const int	flights = 4;	/* quads of a row in flight a lane, of each of two rows */
 	const uint32_t member = lane % TEAM;
 	const uint32_t team = lane / TEAM;
-	const uint32_t pieces = (view.dim + elements - 1) / elements;
+	const uint32_t quads = (view.dim + elements - 1) / elements;
 
 #pragma unroll 1
 	for (uint32_t base = 0; base < count; base += 2 * teams)
@@ -75,7 +75,7 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 			for (int q = 0; q < QUERIES; q++)
 				sum[r][q] = 0;
 		}
-		for (uint32_t start = member; start < pieces; start += TEAM * flights)
+		for (uint32_t start = member; start < quads; start += TEAM * flights)
 		{
 			uint4		x[2][flights];
 
@@ -83,28 +83,28 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 			for (int u = 0; u < flights; u++)
 #pragma unroll
 				for (int r = 0; r < 2; r++)
-					x[r][u] = load_piece(rows[r], start + u * TEAM,
-										 valid[r] && start + u * TEAM < pieces);
+					x[r][u] = load_quad(rows[r], start + u * TEAM,
+										valid[r] && start + u * TEAM < quads);
 #pragma unroll
 			for (int u = 0; u < flights; u++)
 			{
-				if (start + u * TEAM >= pieces)
+				if (start + u * TEAM >= quads)
 					break;
 #pragma unroll
 				for (int q = 0; q < QUERIES; q++)
 				{
-					float		piece[elements];
+					float		same[elements];
 					const float4 *from = (const float4 *) (queries + q * query_pad +
 														   (start + u * TEAM) * elements);
 					float		ignored = 0;
 
 #pragma unroll
 					for (int i = 0; i < elements / 4; i++)
-						*(float4 *) &piece[i * 4] = from[i];
+						*(float4 *) &same[i * 4] = from[i];
 #pragma unroll
 					for (int r = 0; r < 2; r++)
-						exact_piece<ELEMENT, METRIC>(x[r][u], piece, sum[r][q],
-													 q == 0 ? square[r] : ignored);
+						exact_quad<ELEMENT, METRIC>(x[r][u], same, sum[r][q],
+													q == 0 ? square[r] : ignored);
 				}
 			}
 		}

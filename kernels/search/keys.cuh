@@ -162,4 +162,47 @@ warp_merge_list(uint64_t *list, uint32_t length, uint32_t used, uint64_t *pendin
 	__syncwarp();
 }
 
+/* A list that a warp fills: ascending, with what waits to be merged into it. */
+struct key_list
+{
+	uint64_t   *keys;			/* k of them count */
+	uint64_t   *pending;		/* places for 32 keys that wait, and 32 that merging takes */
+	uint32_t	used;			/* as warp_merge_list() has it */
+	uint32_t	waiting;
+};
+
+/* What waits goes into the list. */
+static __device__ __forceinline__ void
+settle(key_list &list, uint32_t k, uint32_t lane)
+{
+	if (list.waiting > 0)
+		warp_merge_list(list.keys, k, list.used, list.pending, list.waiting, lane);
+}
+
+/*
+ * One key per lane: those that may belong to the warp's list go to its buffer, and on when it
+ * fills.
+ */
+static __device__ __forceinline__ void
+offer(uint64_t key, key_list &list, uint32_t k, uint32_t lane)
+{
+	uint64_t	worst = list.keys[k - 1];
+	uint32_t	mask = __ballot_sync(GG_FULL_WARP, key < worst);
+
+	if (mask == 0)
+		return;
+	if (list.waiting + __popc(mask) > 32)
+	{
+		warp_merge_list(list.keys, k, list.used, list.pending, list.waiting, lane);
+		list.used = min(list.used + list.waiting, k);
+		list.waiting = 0;
+		worst = list.keys[k - 1];
+		mask = __ballot_sync(GG_FULL_WARP, key < worst);
+	}
+	if (key < worst)
+		list.pending[list.waiting + __popc(mask & gg_lanes_below(lane))] = key;
+	list.waiting += __popc(mask);
+	__syncwarp();
+}
+
 #endif							/* GG_SEARCH_KEYS_CUH */

@@ -176,10 +176,10 @@ load_chunk(const search_view &view, const __half *halves, uint32_t nq, uint32_t 
 	for (uint32_t i = threadIdx.x; i < TILE_QUERIES * 8; i += THREADS)
 	{
 		uint32_t	row = i / 8;
-		uint32_t	piece = depth * 8 + i % 8;
-		bool		valid = first_query + row < nq && piece < view.walk_pad / 8;
+		uint32_t	quad = depth * 8 + i % 8;
+		bool		valid = first_query + row < nq && quad < view.walk_pad / 8;
 		const __half *from = halves + (valid ? (size_t) (first_query + row) * view.walk_pad +
-									   piece * 8 : 0);
+									   quad * 8 : 0);
 
 		gg_copy_async_or_zero(to + gg_tile_offset(row, i % 8), from, valid);
 	}
@@ -188,11 +188,11 @@ load_chunk(const search_view &view, const __half *halves, uint32_t nq, uint32_t 
 	for (uint32_t i = threadIdx.x; i < TILE_PIVOTS * 8; i += THREADS)
 	{
 		uint32_t	row = i / 8;
-		uint32_t	piece = depth * 8 + i % 8;
+		uint32_t	quad = depth * 8 + i % 8;
 		uint32_t	pivot = tile * TILE_PIVOTS + pivot_of_column(row);
-		bool		valid = pivot < view.npivots && piece < view.walk_pieces;
+		bool		valid = pivot < view.npivots && quad < view.walk_quads;
 		const char *from = view.pivot_rows + (valid ? (size_t) pivot * view.walk_stride +
-											  (size_t) piece * 16 : 0);
+											  (size_t) quad * 16 : 0);
 
 		gg_copy_async_or_zero(to + gg_tile_offset(row, i % 8), from, valid);
 	}

@@ -11,7 +11,7 @@
  *				queries that fit shared memory (search_prune_takes).
  * Mapping		A warp takes a word of 32 rows after the other, and puts aside the rows that any
  *				query wants.  Of 32 of those it makes the products with all queries: two
- *				mma.m16n8k16 of halves side by side, 8 or 16 queries wide.  Lane l reads piece l % 4
+ *				mma.m16n8k16 of halves side by side, 8 or 16 queries wide.  Lane l reads quad l % 4
  *				of 64 bytes of rows l / 4 + {0, 8, 16, 24}; its 16 bytes are operands as they are.
  *				A row stays for a query where its distance, less what that may be wrong by, is no
  *				more than the bound.  Few do, so their bits are set one by one.
@@ -236,9 +236,9 @@ may_be_near(const search_view &view, const prune_args &args, const prune_query &
 }
 
 static __device__ __forceinline__ float
-add_squares(const uint4 &piece, float sum)
+add_squares(const uint4 &quad, float sum)
 {
-	const __half2 *halves = (const __half2 *) &piece;
+	const __half2 *halves = (const __half2 *) &quad;
 
 #pragma unroll
 	for (int i = 0; i < 4; i++)
@@ -256,7 +256,7 @@ static __device__ __forceinline__ void
 prune_32(const search_view &view, const prune_args &args, const prune_rows *aside, uint32_t count,
 		 const uint4 *operand, const prune_query *queries, uint32_t lane)
 {
-	const uint32_t pieces = (view.dim + 7) / 8;
+	const uint32_t quads = (view.dim + 7) / 8;
 	const uint32_t member = lane % 4;
 	const char *rows[4];
 	float		sums[2][TILES][4];
@@ -283,8 +283,8 @@ prune_32(const search_view &view, const prune_args &args, const prune_rows *asid
 		for (int u = 0; u < FLIGHTS; u++)
 #pragma unroll
 			for (int r = 0; r < 4; r++)
-				x[u][r] = load_piece(rows[r], (chunk + u) * 4 + member,
-									 (chunk + u) * 4 + member < pieces);
+				x[u][r] = load_quad(rows[r], (chunk + u) * 4 + member,
+									(chunk + u) * 4 + member < quads);
 #pragma unroll
 		for (int u = 0; u < FLIGHTS; u++)
 		{

@@ -6,15 +6,15 @@
 #define GG_SEARCH_RERANK_CUH
 
 #include "keys.cuh"
-#include "piece.cuh"
+#include "quad.cuh"
 #include "view.h"
 
-/* One 16-byte piece of a row as stored against the same elements of the query. */
+/* One quad of a row as stored against the same elements of the query. */
 template <typename ELEMENT, int METRIC>
 static __device__ __forceinline__ void
-exact_piece(const uint4 &piece, const float (&q)[16 / sizeof(ELEMENT)], float &sum, float &square)
+exact_quad(const uint4 &quad, const float (&q)[16 / sizeof(ELEMENT)], float &sum, float &square)
 {
-	const ELEMENT *x = (const ELEMENT *) &piece;
+	const ELEMENT *x = (const ELEMENT *) &quad;
 
 #pragma unroll
 	for (int i = 0; i < 16 / (int) sizeof(ELEMENT); i++)
@@ -57,34 +57,34 @@ exact_value(float sum, float square, float inverse)
 }
 
 /*
- * Distances of ROWS nodes by one warp, every lane gets all; PIECES pieces of each are in flight a
+ * Distances of ROWS nodes by one warp, every lane gets all; QUADS quads of each are in flight a
  * lane.  The order of additions depends on the dimension alone: the same bits in every kernel.
  */
-template <typename ELEMENT, int METRIC, int ROWS, int PIECES>
+template <typename ELEMENT, int METRIC, int ROWS, int QUADS>
 static __device__ __forceinline__ void
 exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
 		   uint32_t lane, float (&values)[ROWS])
 {
 	const int	elements = 16 / (int) sizeof(ELEMENT);
-	uint32_t	pieces = (view.dim + elements - 1) / elements;
+	uint32_t	quads = (view.dim + elements - 1) / elements;
 	float		sum[ROWS];
 	float		square[ROWS];
 
 #pragma unroll
 	for (int r = 0; r < ROWS; r++)
 		sum[r] = square[r] = 0;
-	for (uint32_t first = lane; first < pieces; first += 32 * PIECES)
+	for (uint32_t first = lane; first < quads; first += 32 * QUADS)
 	{
-		uint4		x[PIECES][ROWS];
+		uint4		x[QUADS][ROWS];
 
 #pragma unroll
-		for (int u = 0; u < PIECES; u++)
+		for (int u = 0; u < QUADS; u++)
 #pragma unroll
 			for (int r = 0; r < ROWS; r++)
-				x[u][r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride,
-									 first + u * 32, nodes[r] < view.n && first + u * 32 < pieces);
+				x[u][r] = load_quad(view.rows + (size_t) nodes[r] * view.row_stride,
+									first + u * 32, nodes[r] < view.n && first + u * 32 < quads);
 #pragma unroll
-		for (int u = 0; u < PIECES; u++)
+		for (int u = 0; u < QUADS; u++)
 		{
 			uint32_t	at = (first + u * 32) * elements;
 			float		q[elements];
@@ -96,7 +96,7 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 				q[i] = at + i < view.dim ? raw[at + i] : 0;
 #pragma unroll
 			for (int r = 0; r < ROWS; r++)
-				exact_piece<ELEMENT, METRIC>(x[u][r], q, sum[r], square[r]);
+				exact_quad<ELEMENT, METRIC>(x[u][r], q, sum[r], square[r]);
 		}
 	}
 #pragma unroll
@@ -113,7 +113,7 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 	}
 }
 
-template <int ROWS, int PIECES>
+template <int ROWS, int QUADS>
 static __device__ __forceinline__ void
 exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
 			uint32_t lane, float (&values)[ROWS])
@@ -124,35 +124,35 @@ exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float 
 	{
 		case GG_METRIC_L2:
 			if (wide)
-				exact_rows<float, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane,
-															  values);
+				exact_rows<float, GG_METRIC_L2, ROWS, QUADS>(view, nodes, raw, inverse, lane,
+															 values);
 			else
-				exact_rows<__half, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane,
-															   values);
+				exact_rows<__half, GG_METRIC_L2, ROWS, QUADS>(view, nodes, raw, inverse, lane,
+															  values);
 			break;
 		case GG_METRIC_IP:
 			if (wide)
-				exact_rows<float, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane,
-															  values);
+				exact_rows<float, GG_METRIC_IP, ROWS, QUADS>(view, nodes, raw, inverse, lane,
+															 values);
 			else
-				exact_rows<__half, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane,
-															   values);
+				exact_rows<__half, GG_METRIC_IP, ROWS, QUADS>(view, nodes, raw, inverse, lane,
+															  values);
 			break;
 		case GG_METRIC_COSINE:
 			if (wide)
-				exact_rows<float, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane,
-																  values);
+				exact_rows<float, GG_METRIC_COSINE, ROWS, QUADS>(view, nodes, raw, inverse, lane,
+																 values);
 			else
-				exact_rows<__half, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane,
-																   values);
+				exact_rows<__half, GG_METRIC_COSINE, ROWS, QUADS>(view, nodes, raw, inverse, lane,
+																  values);
 			break;
 		default:
 			if (wide)
-				exact_rows<float, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane,
-															  values);
+				exact_rows<float, GG_METRIC_L1, ROWS, QUADS>(view, nodes, raw, inverse, lane,
+															 values);
 			else
-				exact_rows<__half, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane,
-															   values);
+				exact_rows<__half, GG_METRIC_L1, ROWS, QUADS>(view, nodes, raw, inverse, lane,
+															  values);
 			break;
 	}
 }

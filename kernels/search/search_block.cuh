@@ -88,7 +88,7 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	const uint32_t itopk = launch->params.itopk_size;
 	const uint32_t entries = 1u << search_entry_bits(itopk);
 	uint32_t	candidates = launch->params.search_width * view->degree;
-	uint32_t	chunks = (view->walk_pieces + 3) / 4;
+	uint32_t	chunks = (view->walk_quads + 3) / 4;
 	uint32_t	at = view->walk_pad * 4;
 	uint32_t	sides = view->code_bits > 0 ? 2 : 1;
 	uint32_t	least_bits = 10;

@@ -19,7 +19,7 @@ static inline bool
 search_group_joins(const search_view *a, const search_view *b)
 {
 	return a->path == b->path && a->degree == b->degree && a->walk_pad == b->walk_pad &&
-		a->walk_pieces == b->walk_pieces && a->code_bits == b->code_bits &&
+		a->walk_quads == b->walk_quads && a->code_bits == b->code_bits &&
 		(a->rows == NULL) == (b->rows == NULL);
 }
 

@@ -24,7 +24,7 @@
  * lanes (search_single.cu).
  */
 #define WIDE_DIM 384
-#define WIDE_CODE_PIECES 64		/* of records: 1 kB, by analogy */
+#define WIDE_CODE_QUADS 64		/* of records: 1 kB, by analogy */
 
 /* ---- shared memory --------------------------------------------------------- */
 
@@ -71,7 +71,7 @@ hash_bits_for(uint32_t itopk, uint32_t candidates)
 static inline bool
 is_wide(const search_view *view)
 {
-	return view->code_bits > 0 ? view->walk_pieces > WIDE_CODE_PIECES : view->dim > WIDE_DIM;
+	return view->code_bits > 0 ? view->walk_quads > WIDE_CODE_QUADS : view->dim > WIDE_DIM;
 }
 
 /* For steps of up to so many candidates. */
@@ -290,8 +290,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 				  const walk_factor<PATH> &factor, warp_list *list, uint64_t *keys)
 {
 	const uint32_t lane = threadIdx.x & 31;
-	uint32_t	waiting = 0;
-	uint64_t	worst = is_first_warp<WARPS>() ? list->keys[list->itopk - 1] : 0;
+	key_list	merged = {list->keys, list->pending, list->itopk, 0};
 
 	for (uint32_t base = 0; base < count; base += 32)
 	{
@@ -302,39 +301,20 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 		const walk_sum<PATH> sum = sum_32_rows<PATH, WARPS>(view, view.walk_rows, mine,
 															count - base, query, list->sums,
 															list->parity);
-		uint64_t	key;
-		uint32_t	mask;
-		bool		pass;
+		uint64_t	key = GG_KEY_NONE;
 
 		list->parity ^= 1;
 		if (!is_first_warp<WARPS>())
 			continue;
-		pass = mine != GG_NO_NODE;
-		key = GG_KEY_NONE;
-		if (pass)
+		if (mine != GG_NO_NODE)
 		{
 			key = make_key(walk_value<PATH>(view, sum, factor, side), mine);
 			if (keys != NULL)
 				keys[base + lane] = key;
-			pass = key < worst;
 		}
-		mask = __ballot_sync(GG_FULL_WARP, pass);
-		/* at most 31 wait, so all fit in 64 slots; merging takes 32 and needs the upper half */
-		if (waiting + __popc(mask) > 32)
-		{
-			warp_merge_list(list->keys, list->itopk, list->itopk, list->pending, waiting, lane);
-			worst = list->keys[list->itopk - 1];
-			pass = pass && key < worst;
-			mask = __ballot_sync(GG_FULL_WARP, pass);
-			waiting = 0;
-		}
-		if (pass)
-			list->pending[waiting + __popc(mask & gg_lanes_below(lane))] = key;
-		waiting += __popc(mask);
-		__syncwarp();
+		offer(key, merged, list->itopk, lane);
 	}
-	if (waiting > 0)
-		warp_merge_list(list->keys, list->itopk, list->itopk, list->pending, waiting, lane);
+	settle(merged, list->itopk, lane);
 }
 
 /*
@@ -381,7 +361,7 @@ answer_estimates(const search_launch &launch, const search_slots &slots, uint32_
 		answered(slots, query);
 }
 
-/* rows being measured exactly at once, two pieces of each per lane */
+/* rows being measured exactly at once, two quads of each per lane */
 #define RERANK_ROWS 4
 
 /*

@@ -72,8 +72,8 @@ typedef struct search_view
 	/* what the walk reads: (x - mean) * scale in fp16, or rows, or records of codes */
 	const char *walk_rows;
 	size_t		walk_stride;	/* multiple of 16 */
-	/* 16-byte pieces of a walk row that hold elements; a record has its head in the last one */
-	uint32_t	walk_pieces;
+	/* quads of a walk row that hold elements; a record has its head in the last one */
+	uint32_t	walk_quads;
 	/* elements that a query has in shared memory, 4 bytes each: whole 64-byte chunks */
 	uint32_t	walk_pad;
 	uint32_t	code_bits;		/* of an element; 0: there are no codes */

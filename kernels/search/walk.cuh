@@ -1,6 +1,6 @@
 /*
  * walk.cuh
- *		The pieces of a walk that its kernels share: the visited set, distances.
+ *		What kernels share of a walk: the visited set, distances.
  *
  * A walk is the search of Ootomo et al.: "CAGRA: Highly Parallel Graph Construction and Approximate
  * Nearest Neighbor Search for GPUs", 2023, section IV.  A candidate list holds the itopk nearest
@@ -31,7 +31,7 @@
 #define GG_SEARCH_WALK_CUH
 
 #include "../common/warp.cuh"
-#include "piece.cuh"
+#include "quad.cuh"
 #include "query.cuh"
 
 /* ---- the visited set ------------------------------------------------------ */
@@ -73,7 +73,7 @@ using walk_side = std::conditional_t<(code_bits_of(PATH) > 0), gg_code_head, flo
 
 template <int PATH>
 static __device__ __forceinline__ float
-scalar_piece(uint4 row, const float *query, float sum)
+scalar_quad(uint4 row, const float *query, float sum)
 {
 	if (PATH == WALK_HALF_L1)
 	{
@@ -107,9 +107,9 @@ scalar_piece(uint4 row, const float *query, float sum)
 	return sum;
 }
 
-/* Eight products of an fp16 piece. */
+/* Eight products of an fp16 quad. */
 static __device__ __forceinline__ float
-product_piece(uint4 row, const float *query, float sum)
+product_quad(uint4 row, const float *query, float sum)
 {
 	const __half2 *halves = (const __half2 *) &row;
 	const float4 low = *(const float4 *) query;
@@ -129,14 +129,14 @@ struct walk_rows
 	const char *b;
 	uint32_t	begin;			/* chunks */
 	uint32_t	end;
-	uint32_t	pieces;			/* that a row has, of 16 bytes */
+	uint32_t	quads;			/* that a row has */
 };
 
-#define PIECES_IN_FLIGHT 8		/* a lane's, of 16 bytes, loaded before the first is used */
+#define QUADS_IN_FLIGHT 8		/* a lane's, loaded before the first is used */
 
 /*
  * Products of 16 rows by teams of TEAM lanes; arguments and result as of sum_16_rows().  Each team
- * reads up to PIECES_IN_FLIGHT of its rows side by side, so that a piece of the query is read from
+ * reads up to QUADS_IN_FLIGHT of its rows side by side, so that a quad of the query is read from
  * shared memory once for all of them.
  */
 template <uint32_t TEAM>
@@ -145,9 +145,9 @@ sum_16_by_teams(const walk_rows &of, const float *query, uint32_t lane)
 {
 	constexpr uint32_t at_once = 32 / TEAM;	/* rows that the warp reads, one a team */
 	constexpr uint32_t passes = TEAM / 2;	/* that 16 rows take */
-	constexpr uint32_t ahead = passes < PIECES_IN_FLIGHT ? passes : PIECES_IN_FLIGHT;
-	constexpr uint32_t depth = PIECES_IN_FLIGHT / ahead;	/* pieces of each row in flight */
-	const uint32_t last = min(of.end * 4, of.pieces);
+	constexpr uint32_t ahead = passes < QUADS_IN_FLIGHT ? passes : QUADS_IN_FLIGHT;
+	constexpr uint32_t depth = QUADS_IN_FLIGHT / ahead;		/* quads of each row in flight */
+	const uint32_t last = min(of.end * 4, of.quads);
 	const uint32_t wanted = lane & 15;
 	float		result = 0;
 
@@ -178,19 +178,19 @@ sum_16_by_teams(const walk_rows &of, const float *query, uint32_t lane)
 #pragma unroll
 				for (uint32_t d = 0; d < depth; d++)
 				{
-					const uint32_t piece = base + d * TEAM + lane % TEAM;
+					const uint32_t quad = base + d * TEAM + lane % TEAM;
 
-					x[j][d] = load_piece(rows[j], piece, piece < last && rows[j] != NULL);
+					x[j][d] = load_quad(rows[j], quad, quad < last && rows[j] != NULL);
 				}
 #pragma unroll
 			for (uint32_t d = 0; d < depth; d++)
 			{
-				const uint32_t piece = base + d * TEAM + lane % TEAM;
+				const uint32_t quad = base + d * TEAM + lane % TEAM;
 
-				if (piece < last)
+				if (quad < last)
 #pragma unroll
 					for (uint32_t j = 0; j < ahead; j++)
-						sums[j] = product_piece(x[j][d], query + piece * 8, sums[j]);
+						sums[j] = product_quad(x[j][d], query + quad * 8, sums[j]);
 			}
 		}
 #pragma unroll
@@ -211,7 +211,7 @@ sum_16_by_teams(const walk_rows &of, const float *query, uint32_t lane)
 
 #define CHUNKS_IN_FLIGHT 4		/* 64-byte chunks a row loaded before the first is used */
 
-/* The lane's pieces of both rows, of the chunks from `chunk` on. */
+/* The lane's quads of both rows, of the chunks from `chunk` on. */
 static __device__ __forceinline__ void
 load_chunks(const walk_rows &of, uint32_t chunk, uint32_t lane, uint4 (&a)[CHUNKS_IN_FLIGHT],
 			uint4 (&b)[CHUNKS_IN_FLIGHT])
@@ -219,11 +219,11 @@ load_chunks(const walk_rows &of, uint32_t chunk, uint32_t lane, uint4 (&a)[CHUNK
 #pragma unroll
 	for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
 	{
-		uint32_t	piece = (chunk + u) * 4 + (lane & 3);
-		bool		inside = chunk + u < of.end && piece < of.pieces;
+		uint32_t	quad = (chunk + u) * 4 + (lane & 3);
+		bool		inside = chunk + u < of.end && quad < of.quads;
 
-		a[u] = load_piece(of.a, piece, inside && of.a != NULL);
-		b[u] = load_piece(of.b, piece, inside && of.b != NULL);
+		a[u] = load_quad(of.a, quad, inside && of.a != NULL);
+		b[u] = load_quad(of.b, quad, inside && of.b != NULL);
 	}
 }
 
@@ -241,7 +241,7 @@ static __device__ __forceinline__ int32_t
 sum_16_records(const walk_rows &of, const void *query, uint32_t lane)
 {
 	constexpr uint32_t planes = 8 / BITS;
-	const uint32_t pitch = code_plane_bytes(of.pieces) / 16;
+	const uint32_t pitch = code_plane_bytes(of.quads) / 16;
 	/* lanes 0-3 hold the high bytes (column 0), 4-7 the low ones (column 1), others zeros */
 	const uint4 *column = (const uint4 *) query + (lane >= 4 ? planes * pitch : 0) + (lane & 3);
 	int32_t		even[4] = {0, 0, 0, 0};
@@ -284,12 +284,12 @@ sum_16_records(const walk_rows &of, const void *query, uint32_t lane)
 	return (int32_t) ((lane & 8) != 0 ? sum_b : sum_a);
 }
 
-/* Sum of differences of a record's piece; floats: the query's for its bytes, planes pitch apart. */
+/* Sum of differences of a record's quad; floats: the query's for its bytes, planes pitch apart. */
 static __device__ __forceinline__ float
-difference_piece(uint4 piece, gg_code_head head, uint32_t bits, const float *floats, uint32_t pitch,
-				 float sum)
+difference_quad(uint4 quad, gg_code_head head, uint32_t bits, const float *floats, uint32_t pitch,
+				float sum)
 {
-	const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+	const uint32_t words[4] = {quad.x, quad.y, quad.z, quad.w};
 	const uint32_t mask = (1u << bits) - 1;
 
 	for (uint32_t shift = 0; shift < 8; shift += bits, floats += pitch)
@@ -309,7 +309,7 @@ difference_piece(uint4 piece, gg_code_head head, uint32_t bits, const float *flo
 static __device__ __forceinline__ float
 sum_16_differences(const walk_rows &of, uint32_t bits, const float *query, uint32_t lane)
 {
-	const uint32_t pitch = code_plane_bytes(of.pieces);
+	const uint32_t pitch = code_plane_bytes(of.quads);
 	const char *rows[2] = {of.a, of.b};
 	float		sums[2];
 
@@ -319,12 +319,12 @@ sum_16_differences(const walk_rows &of, uint32_t bits, const float *query, uint3
 		gg_code_head head = {0, 0};
 
 		if (rows[r] != NULL)
-			head = load_head(rows[r], (size_t) of.pieces * 16);
+			head = load_head(rows[r], (size_t) of.quads * 16);
 		sums[r] = 0;
-		for (uint32_t piece = of.begin * 4 + (lane & 3); piece < min(of.end * 4, of.pieces);
-			 piece += 4)
-			sums[r] = difference_piece(load_piece(rows[r], piece, rows[r] != NULL), head, bits,
-									   query + piece * 16, pitch, sums[r]);
+		for (uint32_t quad = of.begin * 4 + (lane & 3); quad < min(of.end * 4, of.quads);
+			 quad += 4)
+			sums[r] = difference_quad(load_quad(rows[r], quad, rows[r] != NULL), head, bits,
+									  query + quad * 16, pitch, sums[r]);
 		sums[r] += __shfl_xor_sync(GG_FULL_WARP, sums[r], 1);
 		sums[r] += __shfl_xor_sync(GG_FULL_WARP, sums[r], 2);
 		sums[r] = __shfl_sync(GG_FULL_WARP, sums[r], (lane & 7) * 4);
@@ -334,7 +334,7 @@ sum_16_differences(const walk_rows &of, uint32_t bits, const float *query, uint3
 
 /*
  * Raw sums (products, or sums of differences) of 16 rows over chunks [begin, end) of 64 bytes.
- * Lane l reads rows l / 4 and l / 4 + 8, piece l % 4 of each chunk; NULL rows read as zeros.
+ * Lane l reads rows l / 4 and l / 4 + 8, quad l % 4 of each chunk; NULL rows read as zeros.
  * Lane l gets the sum of row l % 16.
  */
 template <int PATH>
@@ -343,7 +343,7 @@ sum_16_rows(const search_view &view, const char *row_a, const char *row_b, uint3
 			uint32_t end, const void *query, uint32_t lane)
 {
 	const walk_rows of = {.a = row_a, .b = row_b, .begin = begin, .end = end,
-		.pieces = view.walk_pieces};
+		.quads = view.walk_quads};
 	const uint32_t walk_pad = view.walk_pad;
 	uint32_t	part = lane & 3;
 	float		sum_a,
@@ -400,12 +400,12 @@ sum_16_rows(const search_view &view, const char *row_a, const char *row_b, uint3
 #pragma unroll
 			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
 			{
-				uint32_t	piece = (chunk + u) * 4 + part;
+				uint32_t	quad = (chunk + u) * 4 + part;
 
-				if (chunk + u < of.end && piece < of.pieces)
+				if (chunk + u < of.end && quad < of.quads)
 				{
-					sum_a = scalar_piece<PATH>(a[u], floats + piece * elements, sum_a);
-					sum_b = scalar_piece<PATH>(b[u], floats + piece * elements, sum_b);
+					sum_a = scalar_quad<PATH>(a[u], floats + quad * elements, sum_a);
+					sum_b = scalar_quad<PATH>(b[u], floats + quad * elements, sum_b);
 				}
 			}
 		}
@@ -440,7 +440,7 @@ load_side(const search_view &view, const char *rows, const float *norms, uint32_
 {
 	if constexpr (code_bits_of(PATH) > 0)
 		return valid ? load_head(rows + (size_t) at * view.walk_stride,
-								 (size_t) view.walk_pieces * 16) : gg_code_head{0, 0};
+								 (size_t) view.walk_quads * 16) : gg_code_head{0, 0};
 	else
 		return load_norm(norms, at, valid);
 }
@@ -469,7 +469,7 @@ walk_value(const search_view &view, walk_sum<PATH> sum, const walk_factor<PATH> 
 static __device__ __forceinline__ uint32_t
 walk_chunks(const search_view &view)
 {
-	return (view.walk_pieces + 3) / 4;
+	return (view.walk_quads + 3) / 4;
 }
 
 #endif							/* GG_SEARCH_WALK_CUH */

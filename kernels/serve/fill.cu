@@ -193,9 +193,9 @@ pack_pivots_kernel(const __grid_constant__ search_view view, uint32_t *pivots, c
 		uint32_t	node = pivots[i];
 		bool		valid = node < view.n;
 
-		for (uint32_t piece = lane; piece < view.walk_stride / 16; piece += 32)
-			((uint4 *) (pivot_rows + (size_t) i * view.walk_stride))[piece] = valid ?
-				((const uint4 *) (view.walk_rows + (size_t) node * view.walk_stride))[piece] :
+		for (uint32_t quad = lane; quad < view.walk_stride / 16; quad += 32)
+			((uint4 *) (pivot_rows + (size_t) i * view.walk_stride))[quad] = valid ?
+				((const uint4 *) (view.walk_rows + (size_t) node * view.walk_stride))[quad] :
 				make_uint4(0, 0, 0, 0);
 		__syncwarp();
 		if (lane == 0)
@@ -425,9 +425,9 @@ place_codes(gg_index *index, const fill_layout *layout)
 	view->code_bits = bits;
 	view->walk_rows = index->walk_rows.get();
 	view->walk_stride = layout->walk_stride;
-	view->walk_pieces = gg_code_record_bytes(shape->codes, shape->dim) / 16;
+	view->walk_quads = gg_code_record_bytes(shape->codes, shape->dim) / 16;
 	/* a float of each element, or two bytes */
-	view->walk_pad = code_plane_bytes(view->walk_pieces) * (8 / bits) / (rounds == 0 ? 1 : 2);
+	view->walk_pad = code_plane_bytes(view->walk_quads) * (8 / bits) / (rounds == 0 ? 1 : 2);
 	view->path = rounds == 0 ? WALK_CODE_L1 : bits == 8 ? WALK_CODE8 : bits == 4 ? WALK_CODE4 :
 		WALK_CODE2;
 	GG_CUDA_TRY(search_codes_ready(&index->device));
@@ -600,8 +600,8 @@ prepare_codes(gg_index *index)
 		return gg_ok();
 	pivots->path = WALK_HALF_DOT;
 	pivots->pivot_rows = index->pivot_halves;
-	pivots->walk_pieces = (view->dim * 2 + 15) / 16;
-	pivots->walk_pad = (pivots->walk_pieces + 3) / 4 * 32;
+	pivots->walk_quads = (view->dim * 2 + 15) / 16;
+	pivots->walk_pad = (pivots->walk_quads + 3) / 4 * 32;
 	pivots->walk_stride = layout_for(&index->shape, false).half_stride;
 	GG_CUDA_TRY(search_code_pivots_launch(view, index->pivot_halves, pivots->walk_stride,
 										  &index->device, stream));
@@ -670,8 +670,8 @@ prepare(gg_index *index)
 			element_bytes = 4;
 		}
 	}
-	view->walk_pieces = (view->dim * element_bytes + 15) / 16;
-	view->walk_pad = (view->walk_pieces + 3) / 4 * (64 / element_bytes);
+	view->walk_quads = (view->dim * element_bytes + 15) / 16;
+	view->walk_pad = (view->walk_quads + 3) / 4 * (64 / element_bytes);
 
 	if (view->path == WALK_HALF_DOT &&
 		(shape->metric == GG_METRIC_L2 ||

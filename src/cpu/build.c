@@ -103,6 +103,13 @@ typedef struct build_state
 	gg_build_stats *stats;
 } build_state;
 
+/* Are the lists GRNND's pools?  Merges have k-NN lists. */
+static bool
+by_pools(const build_state *build)
+{
+	return build->params->algorithm == GG_ALGORITHM_GRNND && !build->input;
+}
+
 /* k-NN lists, or pools, in memory or, by groups, in scratch memory. */
 static gg_status
 make_lists(build_state *build, uint32_t **order)
@@ -125,7 +132,7 @@ make_lists(build_state *build, uint32_t **order)
 	if (!build->near || (build->scratch && !distances))
 		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of %s for the k-NN lists of %u rows",
 					   build->scratch ? "scratch memory" : "memory", data->n);
-	if (build->params->algorithm == GG_ALGORITHM_GRNND && !build->input)
+	if (by_pools(build))
 		return gg_cpu_grnnd_run(build->pool, data, build->params, build->near, build->stats);
 	if (build->input && gg_cpu_extends(data, build->input, build->params,
 									   gg_pool_threads(build->pool)))
@@ -147,8 +154,8 @@ choose_edges(build_state *build)
 {
 	const gg_dataset *data = build->data;
 	const gg_build_params *params = build->params;
-	uint32_t	k = params->algorithm == GG_ALGORITHM_GRNND && !build->input ?
-		gg_grnnd_params(params).capacity : params->intermediate_graph_degree;
+	uint32_t	k = by_pools(build) ? gg_grnnd_params(params).capacity :
+		params->intermediate_graph_degree;
 	gg_graph   *graph = build->graph;
 	gg_pool    *pool = build->pool;
 	uint32_t   *order = NULL;

@@ -360,10 +360,7 @@ count_walk(uint32_t itopk, uint32_t k)
 static double
 launch_bytes(const walk_count *count, uint32_t batch, uint32_t k)
 {
-	/*
-	 * as index.cu keeps rows: fp16 from 13 dimensions on, in pieces of 16 bytes; norms for L2 in
-	 * fp16 alone
-	 */
+	/* as index.cu keeps rows: fp16 from 13 dimensions on, in quads; norms for L2 in fp16 alone */
 	const bool	half = dim >= 13;
 	const double row = (dim * (half ? 2 : 4) + 15) / 16 * 16;
 	const double norm = half && data.metric == GG_METRIC_L2 ? 4 : 0;

@@ -58,7 +58,7 @@ inside_cuda_diversify(const gg_dataset *data, const gg_build_params *params, con
 extern "C" gg_status
 inside_cuda_codes(const gg_index *index, uint32_t n, uint8_t *records)
 {
-	const uint32_t bytes = index->view.walk_pieces * 16;
+	const uint32_t bytes = index->view.walk_quads * 16;
 
 	GG_CUDA_TRY(cudaMemcpy2DAsync(records, bytes, index->walk_rows.get(), index->view.walk_stride,
 								  bytes, n, cudaMemcpyDeviceToHost, index->stream.get()));

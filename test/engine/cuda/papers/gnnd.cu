@@ -194,7 +194,7 @@ exact_seconds(const papers_set *set, const gg_cuda_rows *rows, cudaStream_t stre
 		gg_cuda_rows some = *rows;
 
 		some.n = std::min(slice, set->n - first);
-		some.rows += (uint64_t) first * rows->units * 16;
+		some.rows += (uint64_t) first * rows->quads * 16;
 		some.norms += first;
 		must(gg_cuda_join_whole(&some, rows, false, 32, 11, {stream, NULL, NULL},
 								lists.get()));

@@ -19,7 +19,7 @@
 
 #include "../../../../kernels/serve/index.cuh"
 #include "../../../../kernels/search/launch.cuh"
-#include "../../../../kernels/search/piece.cuh"
+#include "../../../../kernels/search/quad.cuh"
 #include "../../../../kernels/search/pivots.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace cg = cooperative_groups;
 
 #define DEGREE 32u
 #define K 10u
-#define CHASE_IN_FLIGHT 8		/* pieces a lane */
+#define CHASE_IN_FLIGHT 8		/* quads a lane */
 
 /* Phases of the chase. */
 #define CHASE_BARRIERS 1
@@ -55,7 +55,7 @@ typedef struct chase_walks
 
 template <uint32_t IN_FLIGHT, typename AT>
 static __device__ __forceinline__ uint32_t
-read_pieces(uint32_t count, uint32_t lane, uint32_t lanes, AT at)
+read_quads(uint32_t count, uint32_t lane, uint32_t lanes, AT at)
 {
 	uint32_t	all = 0;
 
@@ -68,7 +68,7 @@ read_pieces(uint32_t count, uint32_t lane, uint32_t lanes, AT at)
 		{
 			const uint32_t i = base + u * lanes;
 
-			x[u] = load_piece(at(i < count ? i : 0), 0, i < count);
+			x[u] = load_quad(at(i < count ? i : 0), 0, i < count);
 		}
 #pragma unroll
 		for (uint32_t u = 0; u < IN_FLIGHT; u++)
@@ -77,13 +77,13 @@ read_pieces(uint32_t count, uint32_t lane, uint32_t lanes, AT at)
 	return all;
 }
 
-/* Read pieces 0 .. count, the one of number i at at(i); this lane is `lane` of `lanes`. */
+/* Read quads 0 .. count, the one of number i at at(i); this lane is `lane` of `lanes`. */
 template <typename AT>
 static __device__ __forceinline__ uint32_t
 chase_read(uint32_t count, uint32_t lane, uint32_t lanes, AT at)
 {
-	return count <= lanes ? read_pieces<1>(count, lane, lanes, at) :
-		read_pieces<CHASE_IN_FLIGHT>(count, lane, lanes, at);
+	return count <= lanes ? read_quads<1>(count, lane, lanes, at) :
+		read_quads<CHASE_IN_FLIGHT>(count, lane, lanes, at);
 }
 
 /* x / by for small x, from 2^32 / by rounded up; by > 1 */
@@ -130,8 +130,8 @@ chase_kernel(const __grid_constant__ search_view view, const __grid_constant__ c
 	const uint32_t step0 = walks.steps[query];
 	const uint32_t nsteps = walks.steps[query + 1] - step0;
 	const uint32_t id0 = walks.first[step0];
-	const uint32_t pieces = view.walk_pieces;
-	const uint32_t list_pieces = view.degree / 4;
+	const uint32_t quads = view.walk_quads;
+	const uint32_t list_quads = view.degree / 4;
 	const uint32_t stored = (uint32_t) (view.row_stride / 16);
 	const bool	fenced = (phases & CHASE_UNFENCED) == 0;
 	uint32_t	next = 0;		/* 0, once everything before it is here */
@@ -153,12 +153,12 @@ chase_kernel(const __grid_constant__ search_view view, const __grid_constant__ c
 	meet(blocks, fenced);
 	if (phases & CHASE_ENDS)
 	{
-		settle(chase_read(view.npivots * pieces, lane, lanes, [&](uint32_t i)
+		settle(chase_read(view.npivots * quads, lane, lanes, [&](uint32_t i)
 						  {
-							  const uint32_t row = i / pieces;
+							  const uint32_t row = i / quads;
 
 							  return view.pivot_rows + row * view.walk_stride +
-								  (i - row * pieces) * 16;
+								  (i - row * quads) * 16;
 						  }));
 		meet(blocks, fenced);
 		next = seen & zero;
@@ -173,27 +173,27 @@ chase_kernel(const __grid_constant__ search_view view, const __grid_constant__ c
 		while (found < walks.width && of[found] != GG_NO_NODE)
 			found++;
 		if (phases & CHASE_LISTS)
-			settle(chase_read(found * list_pieces, threadIdx.x, blockDim.x, [&](uint32_t i)
+			settle(chase_read(found * list_quads, threadIdx.x, blockDim.x, [&](uint32_t i)
 							  {
-								  const uint32_t list = i / list_pieces;
+								  const uint32_t list = i / list_quads;
 
 								  return (const char *) (view.adjacency +
 														 (size_t) (of[list] + next) * view.degree) +
-									  (i - list * list_pieces) * 16;
+									  (i - list * list_quads) * 16;
 							  }));
 		__syncthreads();
 		next = seen & zero;
 		if (phases & CHASE_ROWS)
 		{
-			const uint32_t reciprocal = 0xFFFFFFFFu / pieces + 1;
+			const uint32_t reciprocal = 0xFFFFFFFFu / quads + 1;
 
-			settle(chase_read(count * pieces, lane, lanes, [&](uint32_t i)
+			settle(chase_read(count * quads, lane, lanes, [&](uint32_t i)
 							  {
-								  const uint32_t row = pieces > 1 ? quotient(i, reciprocal) : i;
+								  const uint32_t row = quads > 1 ? quotient(i, reciprocal) : i;
 
 								  return view.walk_rows +
 									  (size_t) (measured[row] + next) * view.walk_stride +
-									  (i - row * pieces) * 16;
+									  (i - row * quads) * 16;
 							  }));
 		}
 		meet(blocks, fenced);
@@ -515,7 +515,7 @@ limits(void)
 	printf("Recall@10 %.4f by itopk_size %u (%.2f is asked for): %.1f steps of %u parents, %.0f "
 		   "rows of %u bytes, %u pivots.\n", engine.recall, engine.width, target,
 		   (double) log.steps.back() / log.nq, log.width, (double) log.ids.size() / log.nq,
-		   index->view.walk_pieces * 16, graph.npivots);
+		   index->view.walk_quads * 16, graph.npivots);
 	walks.steps = on_device(log.steps, memory[0]);
 	walks.parents = on_device(log.parents, memory[1]);
 	walks.first = on_device(log.first, memory[2]);

@@ -99,25 +99,25 @@ measure_join(const join_args &args, const join_samples *on, char *stage, float *
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t wm = threadIdx.x / 32 & 1;
 	const uint32_t wn = threadIdx.x / 64;
-	const uint32_t units = args.samples.rows.units;
+	const uint32_t quads = args.samples.rows.quads;
 	gg_tile_sums sums;
 
 	gg_tile_clear(sums);
-	for (uint32_t first = 0; first < units; first += GG_TILE_UNITS)
+	for (uint32_t first = 0; first < quads; first += GG_TILE_QUADS)
 	{
-		for (uint32_t at = threadIdx.x; at < 2 * SIDE * GG_TILE_UNITS; at += GG_TILE_THREADS)
+		for (uint32_t at = threadIdx.x; at < 2 * SIDE * GG_TILE_QUADS; at += GG_TILE_THREADS)
 		{
-			const uint32_t i = at / GG_TILE_UNITS;
-			const uint32_t unit = first + at % GG_TILE_UNITS;
+			const uint32_t i = at / GG_TILE_QUADS;
+			const uint32_t quad = first + at % GG_TILE_QUADS;
 			uint4		value = make_uint4(0, 0, 0, 0);
 
-			if (on->ids[i] != NO_SAMPLE && unit < units)
-				value = ((const uint4 *) args.samples.rows.rows)[(uint64_t) on->ids[i] * units +
-																 unit];
-			*(uint4 *) (stage + gg_tile_offset(i, at % GG_TILE_UNITS)) = value;
+			if (on->ids[i] != NO_SAMPLE && quad < quads)
+				value = ((const uint4 *) args.samples.rows.rows)[(uint64_t) on->ids[i] * quads +
+																 quad];
+			*(uint4 *) (stage + gg_tile_offset(i, at % GG_TILE_QUADS)) = value;
 		}
 		__syncthreads();
-		gg_tile_add<KIND>(sums, stage, stage, min(units - first, (uint32_t) GG_TILE_UNITS), wm,
+		gg_tile_add<KIND>(sums, stage, stage, min(quads - first, (uint32_t) GG_TILE_QUADS), wm,
 						  wn);
 		__syncthreads();
 	}
