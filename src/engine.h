@@ -676,8 +676,9 @@ typedef struct gg_engine
 	 * Where one part has most of the rows, less is compared: that part's graph is searched for the
 	 * other rows (cpu/extend.c; kernels/build/extend.cu, where rows near which none is found keep
 	 * their edges).  The rest is as in build(), which takes no less memory than this does beyond
-	 * its input.  The contract of the rest is in src/cpu/merge.c.  GG_EINVAL also for a list that
-	 * names no row; GG_EUNSUPPORTED: GRNND has no k-NN lists.
+	 * its input.  Of GRNND's graphs the lists of rows are merged, of intermediate_graph_degree, and
+	 * edges are chosen of these as of pools.  The contract of the rest is in src/cpu/merge.c.
+	 * GG_EINVAL also for a list that names no row.
 	 */
 	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,
 						  const gg_build_params *params, const gg_control *control,

@@ -208,7 +208,7 @@ make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_param
 	const gg_cuda_extended out = {&state->copy, &state->near_lists, &state->changed,
 		&state->graph};
 
-	if (params->algorithm == GG_ALGORITHM_GRNND)
+	if (params->algorithm == GG_ALGORITHM_GRNND && input == NULL)
 		return make_pools(data, params, run, state, stats);
 	state->near_length = params->intermediate_graph_degree;
 	if (input == NULL)
@@ -506,6 +506,9 @@ gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_params *params)
 							grnnd.capacity * 4) + gg_cuda_grnnd_bytes(data->n, params));
 		lists.intermediate_graph_degree = grnnd.capacity;
 		peak = max_u64(peak, edges_bytes(n, &lists));
+		/* merges have k-NN lists */
+		peak = max_u64(peak, knn_bytes(n, data->dim, params, data->metric));
+		peak = max_u64(peak, edges_bytes(n, params));
 	}
 	else
 		peak = max_u64(knn_bytes(n, data->dim, params, data->metric), edges_bytes(n, params));

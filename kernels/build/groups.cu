@@ -269,7 +269,13 @@ cut_pivots(group_build *build, const std::vector<uint32_t> &weights)
 		gg_distance_function(data->metric == GG_METRIC_L1 ? GG_METRIC_L1 : GG_METRIC_L2,
 							 GG_ELEMENT_F32);
 	std::vector<float> rows((size_t) npivots * dim);
-	const gg_group_pivots pivots = {rows.data(), npivots, dim, distance, weights.data()};
+	const gg_group_pivots pivots = {
+		.rows = rows.data(),
+		.n = npivots,
+		.dim = dim,
+		.distance = distance,
+		.weights = weights.data()
+	};
 
 	for (uint32_t p = 0; p < npivots; p++)
 		load_pivot(data, build->pivots[p], rows.data() + (size_t) p * dim);

@@ -24,6 +24,22 @@ gg_key_distance(uint64_t key)
 }
 
 /*
+ * Ascending keys, 32 in each of a warp's registers: is the lane's another (distance, id) than the
+ * one before it?  Registers are given in order.  edge: the last key of the one before, at first
+ * GG_KEY_NONE, which stands for no key.
+ */
+__device__ static inline bool
+gg_differs(uint64_t key, uint64_t &edge)
+{
+	uint64_t	before = __shfl_up_sync(GG_FULL_WARP, key, 1);
+
+	if ((threadIdx.x & 31) == 0)
+		before = edge;
+	edge = __shfl_sync(GG_FULL_WARP, key, 31);
+	return key != GG_KEY_NONE && before >> 1 != key >> 1;
+}
+
+/*
  * Merge buffer (64 keys, count of them used, in any order) into a list of 32 * R keys in memory,
  * each (distance, id) kept once.
  */
@@ -54,23 +70,13 @@ gg_merge(uint64_t *list, const uint64_t *buffer, uint32_t count)
 	gg_sort_bitonic<2 * H>(all);
 
 	/* equal pairs are side by side; of one id flagged OLD and NEW the OLD comes first and stays */
-	uint64_t	edge = GG_KEY_NONE; /* last key of the register before */
+	uint64_t	edge = GG_KEY_NONE;
 
 #pragma unroll
 	for (int r = 0; r < 2 * H; r++)
 	{
-		uint64_t	before = __shfl_up_sync(GG_FULL_WARP, all[r], 1);
-		const uint64_t last = __shfl_sync(GG_FULL_WARP, all[r], 31);
-		uint32_t	kept;
-
-		if (lane == 0)
-			before = edge;
-		edge = last;
-
-		const bool	keep = all[r] != GG_KEY_NONE && ((r == 0 && lane == 0) ||
-													 before >> 1 != all[r] >> 1);
-
-		kept = __ballot_sync(GG_FULL_WARP, keep);
+		const bool	keep = gg_differs(all[r], edge);
+		const uint32_t kept = __ballot_sync(GG_FULL_WARP, keep);
 		const uint32_t at = base + __popc(kept & gg_lanes_below(lane));
 
 		if (keep && at < 32 * R)

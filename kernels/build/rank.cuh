@@ -106,14 +106,7 @@ gg_rank_ids(const gg_cuda_data &data, uint32_t row, uint32_t count, uint32_t *id
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{
-		uint64_t	before = __shfl_up_sync(GG_FULL_WARP, keys[r], 1);
-		const uint64_t last = __shfl_sync(GG_FULL_WARP, keys[r], 31);
-
-		if (lane == 0)
-			before = edge;
-		edge = last;
-
-		const bool	keep = keys[r] != GG_KEY_NONE && ((r == 0 && lane == 0) || before != keys[r]);
+		const bool	keep = gg_differs(keys[r], edge);
 		const uint32_t mask = __ballot_sync(GG_FULL_WARP, keep);
 		const uint32_t at = base + __popc(mask & gg_lanes_below(lane));
 

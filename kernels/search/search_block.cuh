@@ -33,20 +33,36 @@ namespace cg = cooperative_groups;
 #define MAIL_BOX_BYTES (MAX_WALK_CANDIDATES * 8 + 128)
 #define MAIL_EXACT_BYTES (GG_MAX_ITOPK * 8)
 
+/*
+ * A block's dynamic shared memory:
+ *
+ *	query		walk_pad x 4			as walks measure it
+ *	raw			dim x 4					as it came
+ *	list		2 x list_room x 8		keys; merging writes the other half
+ *	arrived		2 x blocks x room x 8	keys from all blocks of a cluster, of two steps by turns
+ *	kept		room x 8				what arrived and passed
+ *	sorted		room x 8
+ *	exact		rerank x 8, rounded up	keys of the front of the list: the answer
+ *	counts		2 x MAX_CLUSTER x 4		how many keys arrived from each block
+ *	ids			room x 4				this block's candidates
+ *	parents		warps x 32 x 4
+ *	partial		(split + 1) x room x 4	sums, then norms; with codes one room more, for heads
+ *	hash		4 << hash_bits			the visited set; before, what makes a query by codes ready
+ */
 typedef struct block_layout
 {
-	uint32_t	raw;			/* offsets in shared memory, bytes; the prepared query is at 0 */
-	uint32_t	list;			/* 2 x list_room keys */
+	uint32_t	raw;			/* offsets, bytes */
+	uint32_t	list;
 	uint32_t	list_room;
-	uint32_t	arrived;		/* 2 x cluster x room keys */
-	uint32_t	counts;			/* 2 x cluster */
-	uint32_t	kept;			/* room keys: what arrived and passed */
-	uint32_t	sorted;			/* room keys */
+	uint32_t	arrived;
+	uint32_t	counts;
+	uint32_t	kept;
+	uint32_t	sorted;
 	uint32_t	room;
-	uint32_t	ids;			/* room */
-	uint32_t	exact;			/* keys of the front of the list: the answer */
-	uint32_t	parents;		/* warps x 32 */
-	uint32_t	partial;		/* split x room sums, then room norms, or twice of a head */
+	uint32_t	ids;
+	uint32_t	exact;
+	uint32_t	parents;
+	uint32_t	partial;
 	uint32_t	split;
 	uint32_t	hash;
 	uint32_t	hash_bits;

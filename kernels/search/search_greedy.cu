@@ -220,7 +220,7 @@ greedy_kernel(const __grid_constant__ search_view view,
 	const uint32_t first = blockIdx.x % args.walks * args.nseeds;
 	const uint32_t seeds = min(args.nseeds, view.npivots - first);
 	const float *raw = launch.queries + (size_t) query * view.dim;
-	greedy_walk walk = {GG_KEY_NONE, GG_KEY_NONE, false, 0, 0};
+	greedy_walk walk = {.kept = GG_KEY_NONE, .next = GG_KEY_NONE};
 	greedy_query measured = {prepared, 0};
 	float		inverse;
 

@@ -28,9 +28,19 @@
 
 /* ---- shared memory --------------------------------------------------------- */
 
+/*
+ * A query's dynamic shared memory:
+ *
+ *	query		walk_pad x 4			as walks measure it
+ *	list		itopk x 8, in 32s		keys; until they come, what makes a query by codes ready
+ *	pending		64 x 8					keys that are to go into the list
+ *	ids			candidates x 4			of a step
+ *	parents		32 x 4
+ *	hash		4 << hash_bits			the visited set; at the end, keys of the answer
+ */
 typedef struct warp_layout
 {
-	uint32_t	list;			/* offsets in shared memory, bytes; the prepared query is at 0 */
+	uint32_t	list;			/* offsets, bytes */
 	uint32_t	pending;
 	uint32_t	ids;
 	uint32_t	parents;
@@ -111,8 +121,13 @@ typedef struct warp_list
 static __device__ __forceinline__ warp_list
 warp_list_in(char *shared, const warp_layout &layout, uint32_t itopk)
 {
-	return {(uint64_t *) (shared + layout.list), itopk, (uint64_t *) (shared + layout.pending),
-			(uint32_t *) (shared + layout.hash), layout.hash_bits, 0, NULL, 0};
+	return {
+		.keys = (uint64_t *) (shared + layout.list),
+		.itopk = itopk,
+		.pending = (uint64_t *) (shared + layout.pending),
+		.hash = (uint32_t *) (shared + layout.hash),
+		.hash_bits = layout.hash_bits
+	};
 }
 
 /* Empty it, and the visited set.  By all warps. */

@@ -310,12 +310,12 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 	{
 		while (wanted > list / 2 * shape->matching && list / 2 < gg_max_scan_tuples)
 		{
-			double		next = list * 2 <= longest ? list * 2 : 0;
+			double		next = (double) GgNextList((uint64) list);
 
 			CHECK_FOR_INTERRUPTS();
 			if (shape->conditions > 0)
 				next = GgLongerFilteredList((uint32) list, longest);
-			if (next == 0)
+			if (next == 0 || next > longest)
 				break;
 			list = next;
 		}

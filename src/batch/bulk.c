@@ -91,7 +91,7 @@ ListLength(uint64 k)
 	uint64		itopk = gg_itopk_size;
 
 	while (gg_iterative_scan != GG_ITERATIVE_OFF && (k - 1) * 2 > itopk)
-		itopk = Max(itopk * 2, itopk + 16);
+		itopk = GgNextList(itopk);
 	return itopk;
 }
 
@@ -307,13 +307,6 @@ NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
 	uint64		least = GG_NO_KEY;
 
 	*nearest = -2;
-	if (merge->next_tail < merge->ntail)
-	{
-		least = merge->tail[merge->next_tail];
-		*nearest = -1;
-	}
-	else if (merge->ntail < bulk->tail.count)
-		return false;
 	for (uint32 l = 0; l < bulk->nlists; l++)
 	{
 		uint32		i = merge->next[l];
@@ -330,6 +323,14 @@ NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
 			*nearest = (int) l;
 		}
 	}
+	/* as in a scan, the tail comes last of rows at equal distances */
+	if (merge->next_tail < merge->ntail)
+	{
+		if (merge->tail[merge->next_tail] >> 32 < least >> 32)
+			*nearest = -1;
+	}
+	else if (merge->ntail < bulk->tail.count)
+		return false;
 	return true;
 }
 

@@ -66,8 +66,10 @@ gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params, const 
 	edges = edges_bytes(data, params, threads);
 	if (params->algorithm == GG_ALGORITHM_GRNND)
 	{
-		bytes->host = n * gg_grnnd_params(params).capacity * sizeof(uint32_t) +
-			max_u64(gg_cpu_grnnd_bytes(data, params, threads), edges);
+		/* merges have k-NN lists */
+		bytes->host = max_u64(plain_bytes(data, params, threads, edges),
+							  n * gg_grnnd_params(params).capacity * sizeof(uint32_t) +
+							  max_u64(gg_cpu_grnnd_bytes(data, params, threads), edges));
 		return status;
 	}
 	if (by_groups(data, params, control, edges))
@@ -123,7 +125,7 @@ make_lists(build_state *build, uint32_t **order)
 	if (!build->near || (build->scratch && !distances))
 		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of %s for the k-NN lists of %u rows",
 					   build->scratch ? "scratch memory" : "memory", data->n);
-	if (build->params->algorithm == GG_ALGORITHM_GRNND)
+	if (build->params->algorithm == GG_ALGORITHM_GRNND && !build->input)
 		return gg_cpu_grnnd_run(build->pool, data, build->params, build->near, build->stats);
 	if (build->input && gg_cpu_extends(data, build->input, build->params,
 									   gg_pool_threads(build->pool)))
@@ -145,8 +147,8 @@ choose_edges(build_state *build)
 {
 	const gg_dataset *data = build->data;
 	const gg_build_params *params = build->params;
-	uint32_t	k = params->algorithm == GG_ALGORITHM_GRNND ? gg_grnnd_params(params).capacity :
-		params->intermediate_graph_degree;
+	uint32_t	k = params->algorithm == GG_ALGORITHM_GRNND && !build->input ?
+		gg_grnnd_params(params).capacity : params->intermediate_graph_degree;
 	gg_graph   *graph = build->graph;
 	gg_pool    *pool = build->pool;
 	uint32_t   *order = NULL;

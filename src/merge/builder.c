@@ -105,7 +105,7 @@ ReadInputGraphs(GgMerge *merge)
 	uint32	   *lists;
 
 	if (merge->anew || merge->graphs.lists != NULL ||
-		!GgMergesGraphs(merge->meta, merge->plan, merge->nodes) ||
+		!GgMergesGraphs(&merge->params, merge->plan, merge->nodes) ||
 		merge->nodes > GgNodesInMemory(merge->meta, &merge->params, GgInputGraphBytes(merge->meta)))
 		return;
 	if (merge->shared != NULL && GgShareLists(merge->shared, merge->nodes))

@@ -173,7 +173,7 @@ extern void GgReadGraphs(GgMergeTarget *target, const GgMetaPageData *meta,
 extern Size GgInputGraphBytes(const GgMetaPageData *meta);
 
 /* Are the engines faster when they merge the inputs' graphs than when they build anew? */
-extern bool GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes);
+extern bool GgMergesGraphs(const gg_build_params *params, const GgMergePlan *plan, uint32 nodes);
 
 /* ---- memory.c ---------------------------------------------------------------------------- */
 

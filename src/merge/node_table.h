@@ -81,4 +81,16 @@ GgFindNode(GgNodeTable *table, uint32_t row)
 	}
 }
 
+/* Take out the row that was the last to come into the table, so that no probe needs its slot. */
+static inline void
+GgForgetNode(GgNodeTable *table, uint32_t row)
+{
+	const char *data = table->rows + row * table->row_bytes;
+	uint64_t	i = GgHashNode(table->key, data, table->row_bytes) >> 32 & table->mask;
+
+	while ((uint32_t) table->slots[i] != row + 1)
+		i = (i + 1) & table->mask;
+	table->slots[i] = 0;
+}
+
 #endif							/* GG_NODE_TABLE_H */

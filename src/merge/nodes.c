@@ -4,17 +4,18 @@
  *
  * Pieces keep their vectors and codes where they are, unless many of their nodes have no rows any
  * more, their codes are not those that the option asks for, or they would be too many (crowded.c).
- * What does not stay, and the delta's rows, goes into one new
- * piece.
+ * What does not stay, and the delta's rows, goes into one new piece.
  *
  * Equal vectors share a node (node_table.h).  A node of a piece that stays cannot go: its
- * rows go to the node that was there first, and it is left without rows.
+ * rows go to the node that was there first, and it is left without rows.  Such nodes fill their
+ * neighbours' lists, and a walk has less to go along.  Where rows are updated and their vectors are
+ * not, a seal is of vectors that are there already.  So a piece with many of them does not stay.
  */
 #include "merge/merge_state.h"
 
 #include "utils/memutils.h"
 
-/* A piece is written anew where more than one in EMPTY_SHARE of its nodes has no rows. */
+/* A piece is written anew where more than one in EMPTY_SHARE of its nodes would have no rows. */
 #define EMPTY_SHARE			5
 
 /* Nodes between two looks for interrupts; with STEP_BYTES also the size of one read. */
@@ -66,12 +67,35 @@ ChooseKept(GgMerge *merge)
 
 /* ---- nodes ------------------------------------------------------------------------------- */
 
-/* Add the nodes of a piece that stays, and read their vectors to their place in the data set. */
+/* The piece that was the last to be added does not stay. */
+static void
+TakeBackPiece(GgMerge *merge, const GgMergeInput *input, const GgVectorPiece *piece)
+{
+	const uint32 id = piece->array.segment;
+	int			n = 0;
+
+	for (uint32 i = piece->nodes; i-- > 0;)
+	{
+		merge->nodes--;
+		if (input->targets[piece->first + i] == merge->nodes)
+			GgForgetNode(&merge->table, merge->nodes);
+	}
+	for (int i = 0; i < merge->nkept; i++)
+		if (merge->kept[i] != id)
+			merge->kept[n++] = merge->kept[i];
+	merge->nkept = n;
+}
+
+/*
+ * Add the nodes of a piece that stays, and read their vectors to their place in the data set.  It
+ * does not stay where pieces before it have too many of its vectors.
+ */
 static void
 AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
 {
 	Size		row_bytes = GgRowBytes(merge->meta);
 	Size		code_bytes = GgCodeBytes(merge->meta, merge->meta->coded);
+	uint32		without = 0;
 
 	GgReadVectors(merge->target, merge->meta, input, piece->first, piece->nodes,
 				  merge->rows + (Size) merge->nodes * row_bytes);
@@ -84,8 +108,12 @@ AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
 			GgCheckInterrupts();
 		input->targets[piece->first + i] = GgFindNode(&merge->table, merge->nodes);
 		input->places[piece->first + i] = merge->nodes;
+		without += input->targets[piece->first + i] != merge->nodes ||
+			!NodeIsAlive(merge, input, piece->first + i);
 		merge->nodes++;
 	}
+	if (without > piece->nodes / EMPTY_SHARE)
+		TakeBackPiece(merge, input, piece);
 	merge->kept_nodes = merge->nodes;
 	GgTellPhase(merge, GG_MERGE_READ, merge->nodes);
 }

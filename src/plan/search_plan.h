@@ -38,6 +38,13 @@ GgLongestWalkList(double nodes, double matching, bool filtered, double itopk_siz
 	return longest / 2 * matching >= GG_FILTER_WANTED * itopk_size * nodes ? longest : 0;
 }
 
+/* The list that follows one of this length, if nothing speaks against it. */
+static inline uint64_t
+GgNextList(uint64_t itopk)
+{
+	return itopk < 16 ? itopk + 16 : itopk * 2;
+}
+
 /*
  * The list of a filtered walk after one of this length: the last one may be as long as any.  0:
  * none is worth it.  Planner and scan ask until they get 0, so what they get must be longer than
@@ -46,7 +53,7 @@ GgLongestWalkList(double nodes, double matching, bool filtered, double itopk_siz
 static inline uint32_t
 GgLongerFilteredList(uint32_t itopk, double longest)
 {
-	double		next = itopk < 16 ? itopk + 16.0 : itopk * 2.0;
+	double		next = (double) GgNextList(itopk);
 	uint32_t	list = (uint32_t) (next < longest ? next : longest);
 
 	return list > itopk && list >= itopk * 1.25 ? list : 0;

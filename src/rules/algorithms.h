@@ -129,7 +129,7 @@ gg_build_check(const gg_dataset *data, const gg_build_params *params, const char
 	return gg_algorithm_check(params, where);
 }
 
-/* GG_EINVAL, GG_EUNSUPPORTED: merge() does not take the input. */
+/* GG_EINVAL: merge() does not take the input. */
 static inline gg_status
 gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
 			   const char *where)
@@ -138,8 +138,6 @@ gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_bui
 
 	if (status.code != GG_OK)
 		return status;
-	if (params->algorithm == GG_ALGORITHM_GRNND)
-		return gg_fail(GG_EUNSUPPORTED, where, "graphs by GRNND are not merged as graphs");
 	if (input->length < 1 || input->length > GG_MAX_DEGREE)
 		return gg_fail(GG_EINVAL, where, "list length %u is not in 1 .. %u", input->length,
 					   GG_MAX_DEGREE);

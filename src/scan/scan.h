@@ -430,7 +430,7 @@ GgSearchIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itop
 static inline uint32
 GgLongerList(const GgScanOpaque *so, const GgStream *stream)
 {
-	uint64		itopk = Max((uint64) stream->itopk * 2, (uint64) stream->itopk + 16);
+	uint64		itopk = GgNextList(stream->itopk);
 
 	if (stream->handed >= so->max_scan_tuples || itopk > PG_INT32_MAX)
 		return 0;

@@ -7,18 +7,12 @@
 
 #include "miscadmin.h"
 
-void
-GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_params *params)
+#include "rules/algorithms.h"
+
+/* The algorithm's parameters, where the options are still of this algorithm. */
+static void
+AddParameters(const GgMetaPageData *meta, const GgOptions *options, gg_build_params *params)
 {
-	memset(params, 0, sizeof(*params));
-	params->algorithm = meta->algorithm;
-	params->graph_degree = meta->graph_degree;
-	params->intermediate_graph_degree = meta->intermediate_graph_degree;
-	params->seed = meta->seed;
-	/* GRNND has no k-NN lists, and their length is not checked */
-	if (params->algorithm == GG_ALGORITHM_GRNND)
-		params->intermediate_graph_degree = Max(meta->intermediate_graph_degree,
-												meta->graph_degree);
 	if (options->algorithm != params->algorithm)
 		return;
 	params->alpha = (float) options->alpha;
@@ -32,6 +26,20 @@ GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_
 	params->outer_rounds = options->outer_rounds;
 	params->inner_rounds = options->inner_rounds;
 	params->rho = (float) options->rho;
+}
+
+void
+GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_params *params)
+{
+	memset(params, 0, sizeof(*params));
+	params->algorithm = meta->algorithm;
+	params->graph_degree = meta->graph_degree;
+	params->intermediate_graph_degree = meta->intermediate_graph_degree;
+	params->seed = meta->seed;
+	AddParameters(meta, options, params);
+	/* the lists of a merge are as long as the pools that a build has in their place */
+	if (params->algorithm == GG_ALGORITHM_GRNND)
+		params->intermediate_graph_degree = gg_grnnd_params(params).capacity;
 }
 
 /* Memory by the engine's own account. */

@@ -2,10 +2,11 @@
  * measure_merge.c
  *		Graphs merged as graphs beside one built anew: seconds and recall, on made data.
  *
- *	measure_merge N DIM LATENT CLUSTERS METRIC PARTS REPEATS [VARIANT ...]
+ *	measure_merge [-a ALGORITHM] N DIM LATENT CLUSTERS METRIC PARTS REPEATS [VARIANT ...]
  *
- * PARTS is the percentages of the rows that the parts have, as 50,50 or 90,10; what is missing to
- * 100 is in no part.  Each part is built alone first.  VARIANT, by default all of them:
+ * ALGORITHM and its parameters: algorithm_option.h.  PARTS is the percentages of the rows that the
+ * parts have, as 50,50 or 90,10; what is missing to 100 is in no part.  Each part is built alone
+ * first.  VARIANT, by default all of them:
  *
  *	rebuild		one graph of all rows
  *	cells		merged from pivot cells, with the edges of the parts' graphs
@@ -27,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "algorithm_option.h"
 #include "harness.h"
 #include "measure.h"
 
@@ -53,6 +55,9 @@ typedef struct measured
 	double		recall[3];
 } measured;
 
+/* of all builds and merges, but for the seed and where to start from */
+static gg_build_params common = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE};
+
 static gg_dataset data;
 static float *queries;
 static float *truth_distances;
@@ -77,11 +82,11 @@ static double
 build_part(uint32_t first, uint32_t end, uint8_t part)
 {
 	gg_dataset	some = rows_of(first, end);
-	gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
-	.seed = part};
+	gg_build_params params = common;
 	gg_graph	graph;
 	double		seconds = cpu_seconds();
 
+	params.seed = part;
 	need_ok(gg_cpu_engine.build(&some, &params, NULL, &graph, NULL));
 	seconds = cpu_seconds() - seconds;
 	if (near != NULL)
@@ -126,14 +131,15 @@ search(const gg_graph *graph, measured *m)
 static void
 run(enum variant variant, bool first, measured *m)
 {
-	gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
-		.seed = 7,.init = variant == RANDOM || variant == RANDOM_KNN ? GG_INIT_RANDOM :
-	GG_INIT_PIVOT_CELLS};
+	gg_build_params params = common;
 	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_JOIN};
 	gg_build_stats stats;
 	gg_graph	graph;
 	double		seconds;
 
+	params.seed = 7;
+	if (variant == RANDOM || variant == RANDOM_KNN)
+		params.init = GG_INIT_RANDOM;
 	if (variant == CELLS_KNN || variant == RANDOM_KNN)
 		input = (gg_merge_input) {parts, near, INTERMEDIATE, GG_MERGE_JOIN};
 	if (variant == SEARCH)
@@ -171,11 +177,11 @@ static void
 merge_halves(uint32_t end)
 {
 	gg_dataset	some = rows_of(0, end);
-	gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
-	.seed = 3};
+	gg_build_params params = common;
 	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_JOIN};
 	gg_graph	graph;
 
+	params.seed = 3;
 	build_part(0, end / 2, 1);
 	build_part(end / 2, end, 2);
 	need_ok(gg_cpu_engine.merge(&some, &input, &params, NULL, &graph, NULL));
@@ -194,11 +200,11 @@ merge_chain(void)
 	{
 		uint32_t	first = end;
 		gg_dataset	some;
-		gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
-		.seed = part};
+		gg_build_params params = common;
 		gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_AUTO};
 		gg_graph	graph;
 
+		params.seed = part;
 		while (end < data.n && parts[end] == part)
 			end++;
 		memset(parts + first, part == 1 ? 1 : 2, end - first);
@@ -239,6 +245,12 @@ main(int argc, char **argv)
 	uint32_t   *nodes = malloc(sizeof(uint32_t) * QUERIES * K);
 	gg_index   *index;
 
+	if (argc > 2 && strcmp(argv[1], "-a") == 0)
+	{
+		parse_algorithm(argv[2], &common);
+		argc -= 2;
+		argv += 2;
+	}
 	if (argc < 8)
 	{
 		fprintf(stderr, "usage: see the head of measure_merge.c\n");

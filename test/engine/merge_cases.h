@@ -301,7 +301,8 @@ static const search_case search_cases[] = {
 	{"copies", SPEC(7000, L2, F32, 72,.dim = 32,.shape = SHAPE_COPIES), {90, 100},
 	GG_ALGORITHM_CAGRA, 0.01, 32},
 	{"half the degree", SPEC(9000, COSINE, F32, 73,.dim = 32,.shape = SHAPE_UNIFORM), {90, 100},
-	GG_ALGORITHM_CAGRA, WITHIN, 16}
+	GG_ALGORITHM_CAGRA, WITHIN, 16},
+	{"grnnd", SPEC(7000, COSINE, F32, 74,.dim = 32), {90, 100}, GG_ALGORITHM_GRNND, WITHIN, 32}
 };
 
 /*
@@ -389,7 +390,8 @@ test_by_search_tiny(void)
 			sides		s;
 
 			params.graph_degree = a % 2 ? 32 : 4;
-			params.algorithm = b == 3 ? GG_ALGORITHM_TSDG : GG_ALGORITHM_CAGRA;
+			params.algorithm = b == 3 ? GG_ALGORITHM_TSDG : b == 4 ? GG_ALGORITHM_GRNND :
+				GG_ALGORITHM_CAGRA;
 			harness_data(&spec, &data, NULL, 0);
 			make_sides(&s, &data, ends, 2, &params);
 			(void) merge_way(&data, &s, &params, GG_MERGE_SEARCH, &graph, "tiny, by search");
@@ -741,9 +743,6 @@ test_arguments(void)
 	gg_merge_input input = {parts, good, 1, GG_MERGE_AUTO};
 	gg_build_params params = params_32;
 
-	params.algorithm = GG_ALGORITHM_GRNND;
-	CHECK(refused(&input, &params, GG_EUNSUPPORTED, "GRNND"), "an algorithm without k-NN lists");
-	params = params_32;
 	params.graph_degree = 3;
 	CHECK(refused(&input, &params, GG_EINVAL, "3"), "params are checked");
 	params = params_32;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "keys.h"
 
 static const char *const sets[] = {"avx512", "avx2", "neon", "plain"};
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};
@@ -442,11 +443,33 @@ test_no_such_function(void)
 	CHECK(!gg_simd_force("mmx"), "no set mmx");
 }
 
+/* Keys are ordered as distances are, then by node; -0 is +0, and NaN +infinity. */
+static void
+test_keys(void)
+{
+	static const float ascending[] = {-INFINITY, -2, -1, -1e-38f, 0, 1e-38f, 1, 2, INFINITY};
+	const uint32_t count = sizeof(ascending) / sizeof(ascending[0]);
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const uint64_t key = key_of(ascending[i], 7);
+
+		CHECK(key_node(key) == 7 && key_distance(key) == ascending[i], "key of %g",
+			  (double) ascending[i]);
+		CHECK(key < key_of(ascending[i], 8), "nodes at %g", (double) ascending[i]);
+		CHECK(i + 1 == count || key_of(ascending[i], 8) < key_of(ascending[i + 1], 7),
+			  "keys above %g", (double) ascending[i]);
+	}
+	CHECK(key_of(-0.0f, 7) == key_of(0.0f, 7), "minus zero ties with zero");
+	CHECK(key_of(NAN, 7) == key_of(INFINITY, 7), "NaN is as far as infinity");
+}
+
 int
 main(void)
 {
 	int			tested = 0;
 
+	test_keys();
 	test_every_half();
 	test_round_to_even();
 	test_query_prepare();

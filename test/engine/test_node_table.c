@@ -1,7 +1,8 @@
 /*
  * test_node_table.c
  *		The table by which merges find equal vectors (src/merge/node_table.h): each has the node of
- *		the first that is equal, and few slots are looked at, whoever chose the vectors.
+ *		the first that is equal, and few slots are looked at, whoever chose the vectors.  What came
+ *		last can be taken out again.
  *
  * The bug: the hash had no key, so vectors could be made that share it.  Two bits of one were
  * flipped such that one took back what the other did.  Each of n such vectors was compared with all
@@ -56,6 +57,12 @@ find_all(const void *rows, uint32_t n, size_t row_bytes, uint32_t seed, const ch
 	CHECK(wrong == 0, "%s, key %u: %u rows have another's node", what, seed, wrong);
 	CHECK(steps < 3 * (uint64_t) n, "%s, key %u: %llu slots for %u rows", what, seed,
 		  (unsigned long long) steps, n);
+
+	for (uint32_t row = n; row-- > n / 2;)
+		GgForgetNode(&table, row);
+	for (uint32_t row = 2 * n; row-- > n;)
+		wrong += GgFindNode(&table, row) != (row - n < n / 2 ? row - n : row);
+	CHECK(wrong == 0, "%s, key %u: %u rows have another's node than those left", what, seed, wrong);
 	free(table.slots);
 	free(table.key);
 }

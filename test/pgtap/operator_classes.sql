@@ -6,10 +6,11 @@ SELECT * FROM no_plan();
 CREATE TABLE classes AS
 	SELECT concat_ws('_', type, metric, storage) AS rel, type, metric,
 		concat_ws('_', type, metric, 'ops') AS ops, op, storage,
-		CASE WHEN type = 'halfvec' THEN 'float16' ELSE coalesce(storage, 'float32') END AS element
+		coalesce(storage, CASE type WHEN 'halfvec' THEN 'float16' ELSE 'float32' END) AS element
 	FROM (VALUES ('l2', '<->'), ('ip', '<#>'), ('cosine', '<=>'), ('l1', '<+>')) m (metric, op),
 		(VALUES ('vector', NULL), ('vector', 'float32'), ('vector', 'float16'), ('halfvec', NULL),
-			('halfvec', 'float16')) s (type, storage);
+			('vector', 'int8'), ('vector', 'int4'), ('halfvec', 'float16'), ('halfvec', 'int8'),
+			('halfvec', 'int4')) s (type, storage);
 SELECT is_empty($$SELECT opcname FROM pg_opclass c JOIN pg_am a ON a.oid = c.opcmethod
 	WHERE amname = 'gpugraph' AND opcintype IN ('vector'::regtype, 'halfvec'::regtype)
 	EXCEPT SELECT ops FROM classes$$, 'all operator classes are here');
@@ -77,7 +78,7 @@ BEGIN
 		c.rel || '_idx', c.rel, c.op, '[3,3,2]', c.type), c.rel || ': plan');
 
 	EXECUTE format('DELETE FROM %I WHERE id = 1', c.rel);
-	EXECUTE format($q$INSERT INTO %I VALUES (7, '[2,4,4]'), (8, NULL), (9, '[0,0,0]'),
+	EXECUTE format($q$INSERT INTO %I VALUES (7, '[2,4,4.5]'), (8, NULL), (9, '[0,0,0]'),
 		(10, '[5,-3,7]')$q$, c.rel);
 	RETURN NEXT same_order(c, 'rows after the build');
 	EXECUTE format($q$UPDATE %I SET val = '[3,3,2.5]' WHERE id = 2$q$, c.rel);

@@ -15,7 +15,7 @@ use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
 	start_psql finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
-	wait_for_progress backend_pid);
+	wait_for_progress make_signal_build backend_pid);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -240,6 +240,39 @@ sub wait_for_progress
 			return $pid ne '' || !$session->{harness}->pumpable;
 		});
 	return $pid eq '' ? undef : $pid;
+}
+
+# signal_build(): a build takes half a second, and a client that asks for its phase misses most of
+# them. This looks every half millisecond and sends the signal itself. It returns the time, or null
+# when the build ended, or none came, and the phase was not met.
+sub make_signal_build
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', <<'SQL');
+CREATE FUNCTION signal_build(phase_is text, terminate bool) RETURNS numeric LANGUAGE plpgsql AS $$
+DECLARE
+	began timestamptz := clock_timestamp();
+	builds bool := false;
+	build record;
+BEGIN
+	LOOP
+		PERFORM pg_stat_clear_snapshot();
+		SELECT pid, phase INTO build FROM pg_stat_progress_create_index;
+		IF FOUND AND build.phase ~ phase_is THEN
+			PERFORM CASE WHEN terminate THEN pg_terminate_backend(build.pid)
+				ELSE pg_cancel_backend(build.pid) END;
+			RETURN extract(epoch FROM clock_timestamp());
+		END IF;
+		IF builds AND NOT FOUND OR clock_timestamp() > began + interval '60 s' THEN
+			RETURN NULL;
+		END IF;
+		builds := FOUND;
+		PERFORM pg_sleep(0.0005);
+	END LOOP;
+END $$;
+SQL
+	return;
 }
 
 # Wait for a backend whose query matches and, if a condition is given, for which it holds. Returns

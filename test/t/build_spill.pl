@@ -97,13 +97,15 @@ $node->safe_psql('postgres', "DELETE FROM items WHERE id > 2 * $rows; DROP INDEX
 $node->safe_psql('postgres', 'VACUUM ANALYZE items');
 
 # ---- cancelled at any stage
+make_signal_build($node);
 for my $phase ('neighbors', 'reordering|connecting|writing')
 {
-	$session = start_psql($node, $create);
-	my $pid = wait_for_progress($node, $phase, $session);
+	my $watch = start_psql($node, "SELECT signal_build('$phase', false)");
 
-	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)") if defined $pid;
+	backend_pid($node, 'signal_build');
+	$session = start_psql($node, $create);
 	like(finish_psql($session), qr/canceling statement due to user request/, "cancel while $phase");
+	is(finish_psql($watch), '', "cancel while $phase: it was met");
 	is($node->safe_psql('postgres', $files), '0', "cancel while $phase: no file is left");
 }
 my ($rc, $out);

@@ -40,32 +40,7 @@ sub workers_left
 }
 my $size = $node->safe_psql('postgres', "SELECT pg_database_size('postgres')");
 
-# A build takes half a second, and a client that asks for its phase misses most of them.  This looks
-# every half millisecond and sends the signal itself.  It returns the time, or null when the build
-# ended, or none came, and the phase was not met.
-$node->safe_psql('postgres', <<'SQL');
-CREATE FUNCTION signal_build(phase_is text, terminate bool) RETURNS numeric LANGUAGE plpgsql AS $$
-DECLARE
-	began timestamptz := clock_timestamp();
-	builds bool := false;
-	build record;
-BEGIN
-	LOOP
-		PERFORM pg_stat_clear_snapshot();
-		SELECT pid, phase INTO build FROM pg_stat_progress_create_index;
-		IF FOUND AND build.phase ~ phase_is THEN
-			PERFORM CASE WHEN terminate THEN pg_terminate_backend(build.pid)
-				ELSE pg_cancel_backend(build.pid) END;
-			RETURN extract(epoch FROM clock_timestamp());
-		END IF;
-		IF builds AND NOT FOUND OR clock_timestamp() > began + interval '10 s' THEN
-			RETURN NULL;
-		END IF;
-		builds := FOUND;
-		PERFORM pg_sleep(0.0005);
-	END LOOP;
-END $$;
-SQL
+make_signal_build($node);
 
 # Seconds from a signal to the end of the statement. The machine may be busy: the best of a few.
 # Undefined when the phase was over too soon each time.

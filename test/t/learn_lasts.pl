@@ -7,7 +7,6 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(time);
 
 use Gpugraph;
 use Merging;
@@ -71,32 +70,19 @@ crash('forgetting', "SELECT gpugraph_forget('items_idx')");
 is(samples($node), '1|600', 'nothing is forgotten');
 is($node->safe_psql('postgres', 'SELECT learn()'), 0, 'no edge either');
 
-# a long call of each kind is cancelled soon
-sub cancels
-{
-	my ($what, $sql) = @_;
-	my $session = start_psql($node, $sql);
-	my $began;
-
-	wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity
-		WHERE state = 'active' AND query LIKE '%slow%' AND pid <> pg_backend_pid()
-		AND now() - query_start > '0.7 s'") > 0; });
-	$node->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
-		WHERE query LIKE '%slow%' AND pid <> pg_backend_pid()");
-	$began = time;
-	my $said = finish_psql($session);
-	note("$what: ended after " . (time - $began) . ' s');
-	like($said, qr/canceling statement due to user request/, "$what: is cancelled");
-	return;
-}
-
+# learning is cancelled
+make_signal_build($node);
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE wide AS SELECT i AS id, (SELECT array_agg(sin(i * 13 + j * j)) FROM
 	generate_series(1, 400) j)::vector(400) AS val FROM generate_series(1, 4000) i;
 CREATE INDEX wide_idx ON wide USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
 SQL
-cancels('learning', "SELECT gpugraph_learn('wide_idx', (SELECT array_agg(val) FROM wide,
-	generate_series(1, 8))) AS slow");
+my $watch = start_psql($node, "SELECT signal_build('learning', false)");
+backend_pid($node, 'signal_build');
+like(finish_psql(start_psql($node, "SELECT gpugraph_learn('wide_idx',
+	(SELECT array_agg(val) FROM wide, generate_series(1, 8)))")),
+	qr/canceling statement due to user request/, 'learning: is cancelled');
+is(finish_psql($watch), '', 'while it learns');
 is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_samples
 	WHERE relid = 'wide'::regclass"), 0, 'and keeps no sample');
 is(($node->psql('postgres', "SELECT gpugraph_check('wide_idx', true)"))[0], 0, 'and is sound');

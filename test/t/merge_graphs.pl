@@ -65,6 +65,17 @@ index_is_complete($node, 'equal and dead rows');
 cmp_ok(merge_info($node, 'nodes'), '<=', $nodes + 500, 'equal rows share a node');
 compare_recall('equal and dead rows');
 
+# a graph by GRNND
+$node->safe_psql('postgres', "ALTER INDEX items_idx SET (algorithm = grnnd);
+	REINDEX INDEX items_idx;
+	INSERT INTO items SELECT id + 40000, cat, big, val FROM source WHERE id BETWEEN 2001 AND 2500");
+$before = graph_merges();
+merge();
+is(graph_merges(), $before + 1, 'grnnd: new rows go into the graph');
+index_is_complete($node, 'grnnd');
+compare_recall('grnnd');
+$node->safe_psql('postgres', 'ALTER INDEX items_idx RESET (algorithm); REINDEX INDEX items_idx');
+
 # more new rows than old ones: built anew
 $before = graph_merges();
 $node->safe_psql('postgres', 'SELECT setseed(0.1); INSERT INTO items SELECT id + 30000, cat, big,

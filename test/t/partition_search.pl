@@ -121,7 +121,10 @@ is_deeply(begun('SET gpugraph.engine = cuda', 'BEGIN ISOLATION LEVEL SERIALIZABL
 	[ ($parts) x 3 ], 'serializable: each has its predicate lock');
 # what changes an index between two queries of a session, and how often scans begin then
 for my $change ('DELETE FROM parts WHERE id < 100; REINDEX INDEX parts_12_val_idx',
-	'INSERT INTO parts SELECT id + 300000, 8, big, val FROM items WHERE id = 5; VACUUM parts')
+	'INSERT INTO parts SELECT id + 300000, 8, big, val FROM items WHERE id = 5; VACUUM parts',
+	"INSERT INTO parts SELECT id + 400000, 10, big, l2_normalize(val) FROM items WHERE id % 50 = 4;
+		SELECT gpugraph_merge('parts_10_val_idx')",
+	'TRUNCATE parts_11; INSERT INTO parts SELECT id, 11, big, val FROM items WHERE id % 40 = 11')
 {
 	my $search = 'SELECT nearest(val, 10) FROM queries ORDER BY q';
 	my $session = $node->background_psql('postgres');

@@ -64,6 +64,19 @@ SQL
 }
 answers_as('an expression of constants', 0, "SELECT id FROM items $nearest LIMIT 90 + 10");
 
+# a walk that returns what will be taken finds what one finds that returns more
+for my $itopk (16, 32, 64, 128)
+{
+	my $found = "$fast SET gpugraph.itopk_size = $itopk; SELECT q, i.id FROM queries,
+		LATERAL (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT %s) i";
+	my %told = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', sprintf $found, 10);
+	my @untold = split /\n/, $node->safe_psql('postgres', sprintf $found, '(SELECT 10)');
+	my $others = grep { !$told{$_} } @untold;
+
+	is(scalar keys %told, scalar @untold, "itopk_size $itopk: as many rows with a LIMIT known");
+	cmp_ok($others, '<=', 0.001 * @untold, "itopk_size $itopk: the same rows");
+}
+
 # ---- not known, or not all
 answers_as('a LIMIT from a subquery', 1,
 	"SELECT id FROM items $nearest LIMIT (SELECT 100)");

@@ -35,8 +35,8 @@ typedef enum GgFault
 	GG_FAULT_HOST_MEMORY,		/* ... or can pin none of the host's */
 	GG_FAULT_LOAD,				/* the loader fails half-way */
 	GG_FAULT_LOAD_GAP,			/* the loader leaves out a unit */
-	GG_FAULT_LOAD_STALL,		/* every reader of a load rests for a second, half-way, and as long
-								 * as the server's setting is this */
+	GG_FAULT_LOAD_STALL,		/* every reader of a load rests half-way, for a second and as
+								 * long as the server's setting is this */
 	GG_FAULT_LOAD_READERS,		/* likewise, and there are gpugraph.load_workers of them */
 	GG_FAULT_NO_DRIVER,			/* the worker finds no device */
 	GG_FAULT_NO_DEVICE,			/* the worker finds others, but not its own */
