@@ -51,6 +51,11 @@
  * prunes near edges, too; reverse edges after the last round, S of 48 and 64, R = 96, three rounds:
  * no gain (RESULTS.md).
  *
+ * Tried: to start from cells alone, without GNND.  At itopk 16, 24, 32 and 64, with clusters (LID
+ * 14.2), -0.0025 -0.0016 -0.0006 -0.0004 in 2.1 s, where one iteration has -0.0018 -0.0010 -0.0004
+ * -0.0001 in 2.3.  Without clusters -0.0633 -0.0488 -0.0339 -0.0128 in 2.2 s, and in two rounds
+ * -0.0503 -0.0364 -0.0254 -0.0104 in 3.1, where four have -0.0052 -0.0063 -0.0017 -0.0011 in 4.5.
+ *
  * Departures from the paper.  Its graph is the pools.  A pair leaves one node and not both at a
  * time, as in its algorithm 4.  It draws pairs, and does not say how many; nor does it say whether
  * who has left still takes others.  Here it does, for then pairs can be judged side by side.  Pools

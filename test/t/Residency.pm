@@ -16,7 +16,7 @@ use Gpugraph;
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
 	state_of wait_for_state answered_by truth truth_by_device truth_by_codes truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
-	shares shares_are leave_room served_node set_fault waiting_are answered_together
+	forms_agree shares shares_are leave_room served_node set_fault waiting_are answered_together
 	$nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
@@ -357,20 +357,47 @@ sub devices_have_all
 	return 0;
 }
 
-# What all forms of a query return, as one string.
+# What all forms of a query return, line by line: the form and the query, the row, its distance. Of
+# the search in one call that distance is what it returns, else it is computed from the table's row.
 sub query_forms
 {
 	my ($node) = @_;
-	my $near = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)';
-	my @forms = ("SELECT id FROM items $near LIMIT 30",
-		"SELECT id FROM items $near LIMIT 3000",
-		"SELECT id FROM items WHERE cat = 7 $near LIMIT 100",
-		"SELECT id FROM items WHERE cat = 7 $near",
-		"SELECT * FROM gpugraph_search('items_idx',
-			(SELECT array_agg(val ORDER BY q) FROM queries), 10) ORDER BY query, distance");
+	my $query = '(SELECT val FROM queries WHERE q = 3)';
+	my $near = "ORDER BY val <-> $query";
+	my @forms = map { "SELECT id FROM items $_" } "$near LIMIT 30", "$near LIMIT 3000",
+		"WHERE cat = 7 $near LIMIT 100", "WHERE cat = 7 $near";
+	my $sql = "SELECT 'search ' || query, tid, distance FROM gpugraph_search('items_idx',
+		(SELECT array_agg(val ORDER BY q) FROM queries), 10) ORDER BY query, distance";
 
-	return $node->safe_psql('postgres', 'SET enable_seqscan = off;' . join ';',
-		map { "SELECT md5(string_agg(s::text, ',')) FROM ($_) s" } @forms);
+	$sql .= "; WITH ids AS MATERIALIZED (SELECT array_agg(id) AS a FROM ($forms[$_]) s)
+		SELECT $_, id, val <-> $query FROM ids, unnest(a) WITH ORDINALITY u(id, n)
+		JOIN items USING (id) ORDER BY n" for 0 .. $#forms;
+	return $node->safe_psql('postgres', "SET enable_seqscan = off; $sql");
+}
+
+# Are these the same rows? On a GPU those whose distances agree to six digits may come in either
+# order, and a distance that the CPU computes may differ in the seventh.
+sub forms_agree
+{
+	my ($got, $expected, $what) = @_;
+	my $rounding = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu' ? 0 : 1e-6;
+	my @got = map { [ split /\|/ ] } split /\n/, $got;
+	my @expected = map { [ split /\|/ ] } split /\n/, $expected;
+	die 'no form has an answer' if !@expected;
+	my %seen;
+	my $twice = grep { $seen{"$_->[0] $_->[1]"}++ } @got;
+	my @wrong = grep {
+		my ($x, $y) = ($got[$_] || [ '', '', 'inf' ], $expected[$_]);
+
+		$x->[0] ne $y->[0] || abs($x->[2] - $y->[2]) > $rounding * $y->[2]
+			|| ($rounding == 0 && $x->[1] ne $y->[1]);
+	} 0 .. $#expected;
+
+	is(@got . " rows, $twice twice, " . @wrong . ' differ', @expected . ' rows, 0 twice, 0 differ',
+		$what)
+		or diag(join "\n", map { "@{$got[$_] || []} instead of @{$expected[$_]}" }
+			@wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ]);
+	return;
 }
 
 # How many segments each of the devices has, the fewest first.

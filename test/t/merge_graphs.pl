@@ -118,7 +118,9 @@ for my $step (1 .. 4)
 }
 note("$killed were killed at some point");
 
-# and one that is sure to be there: before the flip
+# and one that is sure to be there, with rows that no merge has had: before the flip
+$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 60000, cat, big, val FROM source
+	WHERE id <= 300');
 {
 	$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 60000, cat, big, val FROM source
 		WHERE id <= 300');

@@ -18,18 +18,30 @@ $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('other', 4000, 16, 40);
 CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops);
 CREATE SEQUENCE fresh START 100001;
--- a row that is there for good is its own nearest neighbour, at distance 0, and no deleted row is
--- returned
+-- A row that is there for good is its own nearest neighbour, at distance 0, and no deleted row is
+-- returned. Of so few nodes merges make exact lists of neighbours, and walks miss none. The error
+-- tells an answer that was wrong once from a graph in which a walk misses the row, and both from a
+-- lost row.
 CREATE FUNCTION ask(rel text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	wanted int := 1 + (random() * 3999)::int % 4000;
 	seen record;
+	how record;
+	again float8;
+	all_rows record;
 BEGIN
 	EXECUTE format('SELECT min(d) AS d, count(*) AS n, count(DISTINCT id) AS ids FROM '
 		'(SELECT t.id, t.val <-> (SELECT val FROM %1$I WHERE id = %2$s) AS d FROM %1$I t '
 		'ORDER BY d LIMIT 10) s', rel, wanted) INTO seen;
 	IF seen.d IS DISTINCT FROM 0 OR seen.n <> 10 OR seen.ids <> 10 THEN
-		RAISE EXCEPTION 'row % of %: %', wanted, rel, seen;
+		how := gpugraph_last_scan();
+		EXECUTE format('SELECT min(d) FROM (SELECT val <-> (SELECT val FROM %1$I WHERE id = %2$s) '
+			'AS d FROM %1$I ORDER BY d LIMIT 10) s', rel, wanted) INTO again;
+		EXECUTE format('SELECT count(*) FILTER (WHERE id <= 4000) AS lasting, bool_or(id = %2$s) '
+			'AS it FROM (SELECT id FROM %1$I ORDER BY val <-> (SELECT val FROM %1$I '
+			'WHERE id = %2$s)) s', rel, wanted) INTO all_rows;
+		RAISE EXCEPTION 'row % of %: % by %, again %, all rows %', wanted, rel, seen, how, again,
+			all_rows;
 	END IF;
 END $$;
 -- the worker may be away just now, or the index be replaced

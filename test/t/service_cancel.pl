@@ -54,8 +54,7 @@ is(abandoned(), 0, 'nothing was abandoned');
 		last if of_device($node, 'queries') > $taken;
 	}
 	$session->query_safe('SET statement_timeout = 0; SET gpugraph.fault = none');
-	is($session->query_safe($nearest), 10,
-		'the session goes on: with the CPU, as its slot is taken');
+	is($session->query_safe($nearest), 10, 'the session goes on: its slot is taken, by the CPU');
 	is(of_index($node, 'cpu_busy'), 1, 'which is counted');
 	set_fault($node);
 	given_back($before + 1, 'then its slot is');

@@ -47,6 +47,7 @@ static const figure figures[] = {
 	{"gnnd-6", gnnd_6, "time against recall of lists"},
 	{"ggm-7", ggm_7, "two graphs merged, and by search"},
 	{"ggm-2", ggm_2, "table 2: shards merged in pairs, by one device and by all"},
+	{"ggm-disk", ggm_disk, "shards in files, merged in pairs"},
 	{"limits", limits, "single queries, and the memory that they read"},
 };
 

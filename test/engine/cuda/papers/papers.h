@@ -281,6 +281,7 @@ extern void gnnd_4(void);
 extern void gnnd_6(void);
 extern void ggm_7(void);
 extern void ggm_2(void);
+extern void ggm_disk(void);
 extern void limits(void);
 
 #endif							/* GG_TEST_PAPERS_H */
