@@ -122,8 +122,6 @@ note("$killed were killed at some point");
 $node->safe_psql('postgres', 'INSERT INTO items SELECT id + 60000, cat, big, val FROM source
 	WHERE id <= 300');
 {
-	$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 60000, cat, big, val FROM source
-		WHERE id <= 300');
 	my ($holder, $session, $pid) = start_held($node, "SELECT gpugraph_merge('items_idx')");
 
 	isnt($pid, '', 'a merge rests before its flip');
