@@ -15,7 +15,9 @@ use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
 	start_psql finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
-	wait_for_progress make_signal_build backend_pid);
+	wait_for_progress make_signal_build backend_pid hold is_held GG_HOLD_POST);
+
+use constant GG_HOLD_POST => 8;
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -293,6 +295,28 @@ sub backend_pid
 			return $pid ne '';
 		});
 	return $pid;
+}
+
+# Who gets to a place where gpugraph.fault has it rest (GgHoldPlace, by its number) stays there
+# until quit() of the session that this returns.
+sub hold
+{
+	my ($node, $place) = @_;
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("SELECT pg_advisory_lock(0, $place)");
+	return $holder;
+}
+
+sub is_held
+{
+	my ($node) = @_;
+
+	return defined wait_for(
+		sub {
+			return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+				WHERE locktype = 'advisory' AND NOT granted") > 0;
+		});
 }
 
 # kill -9 of the postmaster and all of its children: one that is left would wait for ever for a lock

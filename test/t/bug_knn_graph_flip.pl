@@ -27,6 +27,7 @@ is($node->safe_psql('postgres', $segments), 4, 'four segments');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
 # It has read the second segment, and rests before it asks the device about the third.
+my $holder = hold($node, GG_HOLD_POST);
 my $session = start_psql($node, <<'SQL');
 DO $$
 DECLARE
@@ -38,19 +39,14 @@ BEGIN
 		n := n + 1;
 		-- FOR reads some rows ahead
 		IF n = 4900 THEN
-			SET application_name = 'rests';
-			SET gpugraph.fault = post_stall;
+			SET gpugraph.fault = hold_post;
 		ELSIF n = 5100 THEN
 			SET gpugraph.fault = none;
 		END IF;
 	END LOOP;
 END $$;
 SQL
-ok(defined wait_for(
-	sub {
-		return $node->safe_psql('postgres',
-			"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rests'") == 1;
-	}), 'it rests');
+ok(is_held($node), 'it rests');
 $node->safe_psql('postgres', 'VACUUM (FREEZE) items');
 is($node->safe_psql('postgres', $segments), 3, 'VACUUM has removed a segment');
 # as many lists as before, so that it asks again
@@ -58,6 +54,7 @@ $node->safe_psql('postgres',
 	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
 $node->safe_psql('postgres',
 	"SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
+$holder->quit;
 is(finish_psql($session), '', 'it has gone on to the end');
 
 is($node->safe_psql('postgres', <<'SQL'), '15000|3000|0', 'no edge is wrong');

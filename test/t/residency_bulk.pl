@@ -122,13 +122,13 @@ like(($node->psql('postgres', "SET gpugraph.engine = cuda; SELECT * FROM by_sear
 # ---- rows that came since, and segments that go between two requests
 sql('INSERT INTO items SELECT id + 40000, cat, big, val FROM items WHERE id <= 500');
 is(sql('SELECT compare(10)'), 'same', 'a delta');
-is(sql("SET gpugraph.fault = post_stall; SELECT count(*) FROM gpugraph_search('items_idx',
-	(SELECT array_agg(val) FROM queries WHERE q <= 20), 5)"), 100, 'a request that comes late');
-my $session = start_psql($node, 'SET gpugraph.fault = post_stall',
-	"SELECT count(*) AS found FROM gpugraph_search('items_idx',
+my $holder = hold($node, GG_HOLD_POST);
+my $session = start_psql($node, 'SET gpugraph.fault = hold_post',
+	"SELECT count(*) FROM gpugraph_search('items_idx',
 	(SELECT array_agg(val) FROM queries WHERE q <= 2), 5)");
-ok(backend_pid($node, '^SELECT count.* AS found') ne '', 'a search is under way');
+ok(is_held($node), 'a search is about to be posted');
 sql("SELECT gpugraph_evict('items_idx')");
+$holder->quit;
 is(finish_psql($session) . $session->{out}, "10\n", 'and all is evicted: it goes on');
 
 # ---- cancelled while the device has the request: its next one is answered

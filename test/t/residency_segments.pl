@@ -280,10 +280,10 @@ index_is_complete($node, 'a refresh, and segments gone');
 # and while it is answered
 my @rests = (
 	[ 'stall', 'segments go', sub { limit(2) } ],
-	[ 'post_stall', 'segments come', sub { limit($half) } ],
-	[ 'post_stall', 'segments go', sub { limit(2) } ],
-	[ 'post_stall', 'all goes', sub { limit($half); sql("SELECT gpugraph_evict('items_idx')") } ],
-	[ 'post_stall', 'another segment', sub {
+	[ 'hold_post', 'segments come', sub { limit($half) } ],
+	[ 'hold_post', 'segments go', sub { limit(2) } ],
+	[ 'hold_post', 'all goes', sub { limit($half); sql("SELECT gpugraph_evict('items_idx')") } ],
+	[ 'hold_post', 'another segment', sub {
 		sql('ALTER INDEX items_idx SET (seal_rows = 300);
 			INSERT INTO items SELECT 60000 + id, cat, big, val + val FROM items WHERE id <= 5200');
 		sql('VACUUM items; ALTER INDEX items_idx SET (seal_rows = 0)');
@@ -291,11 +291,14 @@ my @rests = (
 for my $rest (@rests)
 {
 	my ($fault, $what, $meanwhile) = @$rest;
+	my $holder = hold($node, GG_HOLD_POST);
 	my $query = start_psql($node, "SET gpugraph.fault = $fault",
 		"SELECT same('$near LIMIT 20', false)");
 
-	ok(backend_pid($node, '^SELECT same') ne '', "$fault: a query is under way");
+	ok($fault eq 'stall' ? backend_pid($node, '^SELECT same') ne '' : is_held($node),
+		"$fault: a query is under way");
 	$meanwhile->();
+	$holder->quit;
 	is(finish_psql($query) . $query->{out}, "20\n", "$fault, $what: the query is answered");
 	prewarm('items_idx');
 	like(who_answers($node), qr/^(1|0\.9[5-9])\S* 0 20 0$/,

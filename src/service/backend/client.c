@@ -50,9 +50,6 @@
  */
 #define ANSWER_MOST_US		5000000
 
-/* gpugraph.fault = post_stall */
-#define POST_STALL_US		4000000
-
 /* The requests under way, by device.  Their slots are given up when this process ends or throws. */
 static struct
 {
@@ -374,14 +371,6 @@ TakeAnswer(GgAsked *asked)
 	EndPosted(asked->number);
 }
 
-/* gpugraph.fault = post_stall */
-static void
-StallPost(void)
-{
-	for (uint64 start = GgNowMicros(); GgNowMicros() - start < POST_STALL_US;)
-		pg_usleep(1000);
-}
-
 bool
 GgAskBegin(GgAsked *asked, const GgResidentPart *part, const gg_request *request,
 		   GgReason *reason)
@@ -439,8 +428,7 @@ GgAskAndWait(GgAsked *asked, int n, const GgMeanwhile *meanwhile, GgReason *reas
 
 	for (int i = 0; i < n; i++)
 		asked[i].answered = false;
-	if (gg_fault == GG_FAULT_POST_STALL)
-		StallPost();
+	GgHold(GG_HOLD_POST);
 	if (!PostAll(asked, n, failed))
 	{
 		*reason = GG_REASON_BUSY;

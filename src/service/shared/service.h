@@ -60,7 +60,8 @@ typedef enum GgHoldPlace
 	GG_HOLD_GIVE_BACK,			/* VACUUM before it gives back what it found */
 	GG_HOLD_LENGTHEN,			/* a merge after a step by which the relation became longer */
 	GG_HOLD_MOVE,				/* who makes the file shorter, before what was moved counts */
-	GG_HOLD_TRUNCATE			/* the same, before the file's end goes */
+	GG_HOLD_TRUNCATE,			/* the same, before the file's end goes */
+	GG_HOLD_POST				/* a backend before it posts its query */
 } GgHoldPlace;
 
 extern void GgHold(GgHoldPlace place);

@@ -54,7 +54,6 @@ static const struct config_enum_entry fault_values[] = {
 	{"load_readers", GG_FAULT_LOAD_READERS, false},
 	{"no_driver", GG_FAULT_NO_DRIVER, false},
 	{"no_device", GG_FAULT_NO_DEVICE, false},
-	{"post_stall", GG_FAULT_POST_STALL, false},
 	{"old_device", GG_FAULT_OLD_DEVICE, false},
 	{"hang", GG_FAULT_HANG, false},
 	{"hang_launch", GG_FAULT_HANG_LAUNCH, false},
@@ -76,6 +75,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"hold_lengthen", GG_FAULT_HOLD_LENGTHEN, false},
 	{"hold_move", GG_FAULT_HOLD_MOVE, false},
 	{"hold_truncate", GG_FAULT_HOLD_TRUNCATE, false},
+	{"hold_post", GG_FAULT_HOLD_POST, false},
 	{"within_hold", GG_FAULT_WITHIN_HOLD, false},
 	{"within_error", GG_FAULT_WITHIN_ERROR, false},
 	{NULL, 0, false}

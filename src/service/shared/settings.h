@@ -40,7 +40,6 @@ typedef enum GgFault
 	GG_FAULT_LOAD_READERS,		/* likewise, and there are gpugraph.load_workers of them */
 	GG_FAULT_NO_DRIVER,			/* the worker finds no device */
 	GG_FAULT_NO_DEVICE,			/* the worker finds others, but not its own */
-	GG_FAULT_POST_STALL,		/* the backend rests for some seconds before it posts its query */
 	GG_FAULT_OLD_DEVICE,		/* the worker's device cannot be used, unless it is number 0 */
 	GG_FAULT_HANG,				/* the batch never ends */
 	GG_FAULT_HANG_LAUNCH,		/* the call that launches it never returns */
@@ -63,6 +62,7 @@ typedef enum GgFault
 	GG_FAULT_HOLD_LENGTHEN,
 	GG_FAULT_HOLD_MOVE,
 	GG_FAULT_HOLD_TRUNCATE,
+	GG_FAULT_HOLD_POST,
 	GG_FAULT_WITHIN_HOLD,		/* a merge within another one rests between two slices */
 	GG_FAULT_WITHIN_ERROR		/* such a merge fails while it holds the metapage, and the engine
 								 * that builds for the other one is slow to return */
