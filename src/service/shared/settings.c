@@ -62,7 +62,6 @@ static const struct config_enum_entry fault_values[] = {
 	{"hot", GG_FAULT_HOT, false},
 	{"graph", GG_FAULT_GRAPH, false},
 	{"graph_memory", GG_FAULT_GRAPH_MEMORY, false},
-	{"graph_stall", GG_FAULT_GRAPH_STALL, false},
 	{"graph_hold", GG_FAULT_GRAPH_HOLD, false},
 	{"graph_hang", GG_FAULT_GRAPH_HANG, false},
 	{"parking_hold", GG_FAULT_PARKING_HOLD, false},
