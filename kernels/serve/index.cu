@@ -499,6 +499,7 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 	double		elements = (double) index->view.n * index->view.dim;
 	double		batch = elements > 0 ? EXACT_ELEMENTS_PER_LAUNCH / elements : MAX_BATCH;
 	const uint32_t *device_filter = NULL;
+	uint32_t	done = 0;
 
 	if (k < 1 || k > GG_MAX_ITOPK)
 		return gg_fail(GG_EINVAL, __func__, "k %u is out of range", k);
@@ -522,6 +523,8 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 	return search_host(index, {queries, nq, k, keys}, (uint32_t) batch, control,
 					   [&](const float *q, uint32_t count, uint64_t *found)
 					   {
+						   gg_cuda_progress(control, GG_PHASE_EXACT, done, nq);
+						   done += count;
 						   return gg_cuda_exact_enqueue(index, k, device_filter, q, count, found,
 														stream);
 					   });

@@ -94,6 +94,7 @@ IsCancelled(void *ctx)
 {
 	GgLearning *learning = ctx;
 
+	GgLearnFault();
 	return GgCallIsCancelled(&learning->call);
 }
 
@@ -258,6 +259,7 @@ AnswerQueries(GgLearning *learning, const GgMergeInput *input)
 
 		GgReadVectors(learning->target, learning->meta, input, first, count, rows);
 		learning->measuring = count;
+		learning->target->report(GG_MERGE_LEARN, learning->measured, learning->nodes);
 		MeasureRows(learning, rows, count, live + first / 32, keys);
 		learning->measured += count;
 		for (Size q = 0; q < places; q += GG_LEARN_LIST)

@@ -29,14 +29,15 @@ $replica->start;
 # snapshot keeps nothing.
 sub hold_lock
 {
-	my ($key) = @_;
+	my ($key, $server) = @_;
+	$server ||= $node;
 	my %session = (in => "SELECT pg_advisory_lock($key);\n", out => '', err => '');
 
 	$session{harness} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		[ 'psql', '-XAtq', '-d', $server->connstr('postgres') ],
 		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err});
 	wait_for(sub { eval { $session{harness}->pump_nb };
-		return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks l, pg_stat_activity a
+		return $server->safe_psql('postgres', "SELECT count(*) FROM pg_locks l, pg_stat_activity a
 			WHERE locktype = 'advisory' AND granted AND a.pid = l.pid
 				AND query ~ 'pg_advisory_lock.$key'") == 1 });
 	return \%session;
@@ -44,9 +45,10 @@ sub hold_lock
 
 sub wait_for_waiters
 {
-	my ($n) = @_;
+	my ($n, $server) = @_;
+	$server ||= $node;
 
-	return defined wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+	return defined wait_for(sub { $server->safe_psql('postgres', "SELECT count(*) FROM pg_locks
 		WHERE locktype = 'advisory' AND NOT granted") == $n });
 }
 
@@ -123,11 +125,11 @@ sub standby_follows
 my $long = grow();
 
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
-my $cursor = open_cursor($replica, 'pg_sleep(2)');
-ok(defined wait_for(sub { $replica->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity
-	WHERE query ~ '^SELECT 1 FROM pg_sleep' AND pid <> pg_backend_pid()") > 0 }),
-	'a cursor on the standby');
+my $lock = hold_lock(2, $replica);
+my $cursor = open_cursor($replica, 'pg_advisory_lock_shared(2)');
+ok(wait_for_waiters(1, $replica), 'a cursor on the standby');
 shrinks($long, 'one VACUUM after the snapshot');
+finish_psql($lock);
 cursor_is_complete($cursor, 'the cursor on the standby has every row');
 standby_follows();
 index_is_complete($node, 'the primary');
@@ -150,7 +152,7 @@ sub rest_at
 
 $long = grow();
 my $rest = rest_at('move');
-my $lock = hold_lock(2);
+$lock = hold_lock(2);
 my $log = -s $node->logfile;
 
 $cursor = open_cursor($node, 'pg_advisory_lock_shared(2)');

@@ -79,8 +79,8 @@ CREATE INDEX wide_idx ON wide USING gpugraph (val vector_ip_ops) WITH (graph_deg
 SQL
 my $watch = start_psql($node, "SELECT signal_build('learning', false)");
 backend_pid($node, 'signal_build');
-like(finish_psql(start_psql($node, "SELECT gpugraph_learn('wide_idx',
-	(SELECT array_agg(val) FROM wide, generate_series(1, 8)))")),
+like(finish_psql(start_psql($node, 'SET gpugraph.fault = learn_hold',
+	"SELECT gpugraph_learn('wide_idx', (SELECT array_agg(val) FROM wide, generate_series(1, 8)))")),
 	qr/canceling statement due to user request/, 'learning: is cancelled');
 is(finish_psql($watch), '', 'while it learns');
 is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_samples

@@ -77,12 +77,14 @@ sub device_memory
 	return;
 }
 
-# A session that waits for the device, which rests before it begins; its process id.
-sub start_stalled
+# A session that waits for the device, which rests before it begins, until set_fault(); its process
+# id.
+sub start_resting
 {
 	my ($sql) = @_;
-	my $session = start_psql($node, 'SET gpugraph.fault = graph_stall', $sql || $merge);
 
+	set_fault($node, 'graph_hold');
+	my $session = start_psql($node, $sql || $merge);
 	$session->{pid} = backend_pid($node, 'gpugraph_merge', "wait_event_type = 'Extension'");
 	wait_for(sub { return granted() > 0 });
 	return $session;
@@ -134,9 +136,9 @@ truth_by_device($node, 'merged on the device');
 insert(300);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 my $before = merges();
-my $session = start_psql($node, 'SET gpugraph.fault = graph_stall', $merge);
-backend_pid($node, 'gpugraph_merge', "wait_event_type = 'Extension'");
+my $session = start_resting();
 truth_by_device($node, 'while the device builds');
+set_fault($node);
 is(finish_psql($session), '', 'queries beside it: the merge ends');
 is(merges(), $before + 1, 'queries beside it: by the device');
 truth_by_device($node, 'after a merge beside queries');
@@ -171,9 +173,10 @@ is((merge_with('SET gpugraph.engine = auto', 'few'))[0], 'the CPU', 'few rows: b
 # ---- one at a time
 insert(300);
 insert(6000, 'few');
-$session = start_stalled();
+$session = start_resting();
 is((merge_with('SET gpugraph.engine = auto', 'few'))[0], 'the CPU',
 	'the device builds for another: by the CPU');
+set_fault($node);
 is(finish_psql($session), '', 'the other one ends');
 index_is_complete($node, 'two at a time', 'few');
 
@@ -181,12 +184,13 @@ index_is_complete($node, 'two at a time', 'few');
 for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 {
 	insert(200);
-	$session = start_stalled();
+	$session = start_resting();
 	$before = merges();
 	$node->safe_psql('postgres', "SELECT $how($session->{pid})");
 	like(finish_psql($session), qr/canceling statement|terminating connection/, "$how: it ends");
 	device_is_empty($how);
 	is(merges(), $before, "$how: no graph");
+	set_fault($node);
 	index_is_complete($node, $how);
 	is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', "$how: the next: by the device");
 }
@@ -211,10 +215,11 @@ index_is_complete($node, 'cancelled at every step');
 # ---- the device's worker ends, fails, or hangs
 my $pid = of_device($node, 'pid');
 insert(200);
-$session = start_stalled("SET client_min_messages = debug1; $merge");
+$session = start_resting("SET client_min_messages = debug1; $merge");
 kill 'TERM', $pid;
 like(finish_psql($session), qr/built by the CPU: its worker has ended.*graph by the CPU/s,
 	'the worker is terminated: by the CPU');
+set_fault($node);
 index_is_complete($node, 'the worker is terminated');
 
 for my $case ([ graph => qr/device lost while building a graph/ ],
@@ -267,8 +272,7 @@ for my $case ([ 'reindexed', 'REINDEX INDEX reindexed_idx' ],
 {
 	my ($rel, $sql) = @$case;
 
-	$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = graph_hold');
-	$node->reload;
+	set_fault($node, 'graph_hold');
 	grow($rel);
 	ok(defined wait_for(sub { return granted() > 0 &&
 		$node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_merge
@@ -276,16 +280,16 @@ for my $case ([ 'reindexed', 'REINDEX INDEX reindexed_idx' ],
 		"$rel: the device builds");
 	is(($node->psql('postgres', "SET lock_timeout = '20s'; SET gpugraph.engine = cpu; $sql"))[0], 0,
 		"$rel meanwhile");
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
-	$node->reload;
+	set_fault($node);
 	device_is_empty($rel);
 	index_is_complete($node, $rel, $rel) if $rel ne 'dropped';
 }
 
 # ---- the postmaster is gone
 insert(200);
-$session = start_stalled();
+$session = start_resting();
 $pid = of_device($node, 'pid');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
 $node->kill9;
 ok(defined wait_for(sub { return !kill(0, $pid) && !kill(0, $session->{pid}) }),
 	'the postmaster is gone: worker and merge end');

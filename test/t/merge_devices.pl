@@ -46,10 +46,11 @@ sql('CREATE TABLE others AS SELECT * FROM source WHERE id <= 6000;
 	CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
 	INSERT INTO more SELECT id + 12000, cat, big, val FROM source');
 nothing_left('no index is on a device');
-my $session = start_psql($node, 'SET gpugraph.fault = graph_stall',
-	"SELECT gpugraph_merge('others_idx')");
+set_fault($node, 'graph_hold');
+my $session = start_psql($node, "SELECT gpugraph_merge('others_idx')");
 ok(defined wait_for(sub { return busy() == 1 }), 'a device has the first merge');
-sql("SELECT gpugraph_merge('more_idx')");
+sql("SET gpugraph.fault = none; SELECT gpugraph_merge('more_idx')");
+set_fault($node);
 is(finish_psql($session), '', 'both end');
 is(built(), '1 1', 'each device has built for one of them');
 index_is_complete($node, 'first', 'others');
@@ -57,14 +58,8 @@ index_is_complete($node, 'second', 'more');
 nothing_left('their memory is given back');
 
 # ---- a merge within another one
-sub set_fault
-{
-	sql("ALTER SYSTEM SET gpugraph.fault = $_[0]");
-	$node->reload;
-	return;
-}
 is(merge_info($node, 'segments'), 2, 'two segments that are to be merged');
-set_fault('graph_hold');
+set_fault($node, 'graph_hold');
 sql('ALTER INDEX items_idx RESET (segment_rows)');
 sql('VACUUM items');
 ok(defined wait_for(sub { return busy() == 1 }), 'a device holds their merge');
@@ -73,7 +68,7 @@ sql("INSERT INTO items SELECT nextval('numbers'), cat, big,
 	FROM source WHERE id <= 6600");
 ok(defined wait_for(sub { return busy() == 2 }), 'the other one holds that of new rows');
 is(merge_info($node, 'segments'), 2, 'both are under way');
-set_fault('none');
+set_fault($node);
 ok(defined wait_for(sub { return built() =~ /^[23] [23]$/ }), 'each device builds') or
 	diag(built());
 ok(defined wait_for(sub { return busy() == 0 }), 'and ends');

@@ -60,6 +60,19 @@ sub logged
 	return $log =~ $what;
 }
 
+# A merge that has its files, and rests before it is over: who holds it, the session, its process.
+sub start_resting
+{
+	my $holder = hold($node, GG_HOLD_MERGE);
+	my $session = start_psql($node, 'SET gpugraph.fault = hold_merge', $merge);
+
+	ok(defined wait_for(sub { return $node->safe_psql('postgres', $files) > 1 }),
+		'there are files meanwhile');
+	ok(is_held($node), 'the merge rests');
+	cmp_ok($node->safe_psql('postgres', $files), '>', 0, 'and has one still');
+	return ($holder, $session, backend_pid($node, '^SELECT gpugraph_merge'));
+}
+
 $node->safe_psql('postgres', "SET maintenance_work_mem = '512MB';
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)");
 my $best = $node->safe_psql('postgres', $recall);
@@ -93,20 +106,24 @@ cmp_ok(merge_info($node, 'segments'), '>', 1, 'a small temp_file_limit: segments
 ok(!logged(qr/temp_file_limit \(/), 'a small temp_file_limit: no error');
 index_is_complete($node, 'a small temp_file_limit');
 
-# ---- cancelled at any time, and a session that ends
+# ---- cancelled at any time, and a session that ends: no merge is over before
 for my $ms (50, 200, 400, 800, 1600)
 {
-	my ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = $ms; $merge");
+	my $holder = hold($node, GG_HOLD_MERGE);
+	my ($rc, $out, $err) = $node->psql('postgres',
+		"SET statement_timeout = $ms; SET gpugraph.fault = hold_merge; $merge");
 
 	like($err, qr/statement timeout/, "$ms ms: cancelled");
 	is($node->safe_psql('postgres', $files), '0', "$ms ms: no file is left");
+	$holder->quit;
 }
-my $session = start_psql($node, $merge);
-ok(defined wait_for(sub { return $node->safe_psql('postgres', $files) > 1 }),
-	'there are files meanwhile');
-my $pid = backend_pid($node, '^SELECT gpugraph_merge');
+my ($holder, $session, $pid) = start_resting();
+# its client hears of the end before its files are removed
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 finish_psql($session);
+$holder->quit;
+ok(defined wait_for(sub { return $node->safe_psql('postgres',
+	"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 }), 'the session ended');
 is($node->safe_psql('postgres', $files), '0', 'the session ended: no file is left');
 index_is_complete($node, 'after all that');
 
@@ -165,10 +182,10 @@ cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, 'the worker: 
 
 # ---- a crash
 in_segments();
-$session = start_psql($node, $merge);
-wait_for(sub { return $node->safe_psql('postgres', $files) > 1 });
-kill_9($node, backend_pid($node, '^SELECT gpugraph_merge'));
+($holder, $session, $pid) = start_resting();
+kill_9($node, $pid);
 finish_psql($session);
+$holder->quit;
 ok(wait_until_up($node), 'kill -9: the server is back');
 is($node->safe_psql('postgres', $files), '0', 'kill -9: no file is left');
 is($node->safe_psql('postgres', $merge), 't', 'kill -9: the next one does it');

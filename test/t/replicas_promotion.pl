@@ -69,19 +69,21 @@ sub acknowledged_rows
 }
 
 my @before = map { (answered_by($_))[0] } @replicas;
-my @looks = map { start_pgbench($_, '--client=2 --time=10', %looking) } @replicas;
+my @looks = map { start_pgbench($_, '--client=2 --time=600', %looking) } @replicas;
 my @inserts = map { start_inserting($primary) } 1 .. 2;
-my $changes = start_pgbench($primary, '--client=1 --time=60',
+my $changes = start_pgbench($primary, '--client=1 --time=600',
 	'update@1' => "\\set id random(2001, 3000)\nUPDATE items SET cat = cat + 1,
 		val = val + array_fill(0.01::real, ARRAY[16])::vector WHERE id = :id;\n",
 	'delete@1' => "DELETE FROM items WHERE id = (SELECT min(id) FROM items WHERE id > 2500
 		AND id < 3000);\n");
-my $vacuums = repeat_psql($primary, 20, 'VACUUM items', 1);
+my $vacuums = repeat_psql($primary, 120, 'VACUUM items', 1);
 
-# ---- the primary is lost
-ok(defined wait_for(sub { $inserts[0]{harness}->pump_nb; (() = $inserts[0]{out} =~ /\n/g) >= 50 }),
+# ---- the primary is lost, when both loads are well under way
+ok(defined wait_for(sub { $inserts[0]{harness}->pump_nb; (() = $inserts[0]{out} =~ /\n/g) >= 200 }),
 	'a load on the primary');
-sleep 3;
+ok(defined wait_for(sub {
+	return !grep { (answered_by($replicas[$_]))[0] <= $before[$_] + 100 } 0 .. 1; }),
+	'the replicas\' devices answer beside it');
 kill_9_server($primary);
 finish_psql($_) for @inserts, $changes, $vacuums;
 
@@ -104,8 +106,10 @@ $new =~ s/'/''/g;
 $replicas[1]->append_conf('postgresql.conf', "primary_conninfo = '$new'\n");
 $replicas[1]->reload;
 my $more = start_inserting($replicas[0]);
-finish_psql($_) for @looks;
 finish_psql($more);
+# for pgbench the end of its time
+$_->{harness}->signal('ALRM') for @looks;
+finish_psql($_) for @looks;
 acknowledged_rows($replicas[0], 'the new primary', $more);
 $replicas[0]->wait_for_catchup($replicas[1], 'replay', $replicas[0]->lsn('insert'));
 acknowledged_rows($replicas[1], 'the replica that follows', @inserts, $more);

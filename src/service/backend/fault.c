@@ -49,6 +49,23 @@ GgHold(GgHoldPlace place)
 	(void) DirectFunctionCall2(pg_advisory_unlock_int4, Int32GetDatum(0), key);
 }
 
+/* An engine's callback does not throw, so this does not serve what interrupts it. */
+static void
+RestUntilEnded(void)
+{
+	uint64		start = GgNowMicros();
+
+	while (!GgInterruptEnds() && GgNowMicros() - start < MOST_HELD_US)
+		pg_usleep(STEP_US);
+}
+
+void
+GgLearnFault(void)
+{
+	if (gg_fault == GG_FAULT_LEARN_HOLD)
+		RestUntilEnded();
+}
+
 /*
  * As many slices would, this looks for interrupts all the time, and whether somebody wants the
  * database.  An engine's callback holds interrupts.
@@ -80,12 +97,9 @@ GgWithinLockedFault(void)
 void
 GgWithinEndedFault(void)
 {
-	uint64		start = GgNowMicros();
-
 	if (gg_fault != GG_FAULT_WITHIN_ERROR)
 		return;
 	elog(LOG, "gpugraph.fault: an engine is slow to return");
-	while (!GgInterruptEnds() && GgNowMicros() - start < MOST_HELD_US)
-		pg_usleep(STEP_US);
+	RestUntilEnded();
 	elog(LOG, "gpugraph.fault: the engine returns");
 }

@@ -66,6 +66,9 @@ typedef enum GgHoldPlace
 
 extern void GgHold(GgHoldPlace place);
 
+/* For tests: in an engine's callback while edges are learned. */
+extern void GgLearnFault(void);
+
 /* For tests, of a merge within an engine call: between slices, under the metapage lock, ended */
 extern void GgWithinFault(void);
 extern void GgWithinLockedFault(void);

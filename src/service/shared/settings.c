@@ -62,7 +62,6 @@ static const struct config_enum_entry fault_values[] = {
 	{"hot", GG_FAULT_HOT, false},
 	{"graph", GG_FAULT_GRAPH, false},
 	{"graph_memory", GG_FAULT_GRAPH_MEMORY, false},
-	{"graph_stall", GG_FAULT_GRAPH_STALL, false},
 	{"graph_hold", GG_FAULT_GRAPH_HOLD, false},
 	{"graph_hang", GG_FAULT_GRAPH_HANG, false},
 	{"parking_hold", GG_FAULT_PARKING_HOLD, false},
@@ -76,6 +75,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"hold_move", GG_FAULT_HOLD_MOVE, false},
 	{"hold_truncate", GG_FAULT_HOLD_TRUNCATE, false},
 	{"hold_post", GG_FAULT_HOLD_POST, false},
+	{"learn_hold", GG_FAULT_LEARN_HOLD, false},
 	{"within_hold", GG_FAULT_WITHIN_HOLD, false},
 	{"within_error", GG_FAULT_WITHIN_ERROR, false},
 	{NULL, 0, false}

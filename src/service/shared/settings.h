@@ -48,8 +48,8 @@ typedef enum GgFault
 	GG_FAULT_HOT,				/* an index is hot, whether its queries wait or not */
 	GG_FAULT_GRAPH,				/* the device is lost while it builds a merge's graph */
 	GG_FAULT_GRAPH_MEMORY,		/* such a graph finds too little device memory */
-	GG_FAULT_GRAPH_STALL,		/* the device rests for some seconds before it begins with it */
-	GG_FAULT_GRAPH_HOLD,		/* likewise, until its worker's setting is another */
+	GG_FAULT_GRAPH_HOLD,		/* the device rests before it begins with it, until its worker's
+								 * setting is another */
 	GG_FAULT_GRAPH_HANG,		/* the call that builds it never returns */
 	GG_FAULT_PARKING_HOLD,		/* who gives blocks back rests before the record that says so, until
 								 * other transactions have begun */
@@ -63,6 +63,7 @@ typedef enum GgFault
 	GG_FAULT_HOLD_MOVE,
 	GG_FAULT_HOLD_TRUNCATE,
 	GG_FAULT_HOLD_POST,
+	GG_FAULT_LEARN_HOLD,		/* who learns rests within an engine, until it is to end */
 	GG_FAULT_WITHIN_HOLD,		/* a merge within another one rests between two slices */
 	GG_FAULT_WITHIN_ERROR		/* such a merge fails while it holds the metapage, and the engine
 								 * that builds for the other one is slow to return */

@@ -21,9 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* gpugraph.fault = graph_stall */
-#define STALL_US		5000000
-#define STALL_STEP_US	2000
+/* gpugraph.fault */
+#define HOLD_STEP_US	2000
 
 static bool
 Cancelled(void *ctx)
@@ -47,17 +46,13 @@ InjectFault(GgGraphThread *thread, gg_status *status)
 			*status = gg_fail(GG_EDEVICE_MEMORY, "gpugraph.fault",
 							  "out of device memory, as gpugraph.fault asks for");
 			return true;
-		case GG_FAULT_GRAPH_STALL:
-			for (uint64 us = 0; us < STALL_US && !Cancelled(thread); us += STALL_STEP_US)
-				usleep(STALL_STEP_US);
-			return false;
 		case GG_FAULT_GRAPH_HOLD:
 			while (gg_fault == GG_FAULT_GRAPH_HOLD && !Cancelled(thread))
-				usleep(STALL_STEP_US);
+				usleep(HOLD_STEP_US);
 			return false;
 		case GG_FAULT_GRAPH_HANG:
 			for (;;)
-				usleep(STALL_STEP_US);
+				usleep(HOLD_STEP_US);
 		default:
 			return false;
 	}
