@@ -104,16 +104,6 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 	return same;
 }
 
-static void
-Reload(void)
-{
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
-}
-
 /*
  * gpugraph.fault = load_stall: rest with a unit in hand, which no other reader will bring.  For a
  * second, or as long as this process has the setting, too.
@@ -127,7 +117,7 @@ Stall(GgLoad *load, int fault)
 		   !GgLoadMustStop(load, start))
 	{
 		GgLoadSleep(GG_LOAD_WAIT_MS);
-		Reload();
+		GgReloadSettings();
 	}
 }
 
@@ -419,7 +409,7 @@ StayForLoad(void)
 		ResetLatch(MyLatch);
 		if (!ProcDiePending)
 			CHECK_FOR_INTERRUPTS();
-		Reload();
+		GgReloadSettings();
 		word = pg_atomic_read_u64(&place->word);
 	} while (GgStayWordState(word) == GG_STAY_READY);
 	staying = false;

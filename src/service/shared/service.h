@@ -39,6 +39,9 @@ extern void GgServiceInit(void);
 extern void GgDescribeWorker(BackgroundWorker *worker, const char *type, const char *function,
 							 Datum arg);
 
+/* start.c: for a background worker, read the settings again after a SIGHUP */
+extern void GgReloadSettings(void);
+
 /* ---- fault.c --------------------------------------------------------------- */
 
 /*
