@@ -241,8 +241,7 @@ typedef struct LoaderExtra
 } LoaderExtra;
 
 bool
-GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper,
-			  BackgroundWorkerHandle **handle)
+GgStartLoader(int device, int load, uint32 serial, bool helper, BackgroundWorkerHandle **handle)
 {
 	BackgroundWorker worker;
 	LoaderExtra extra = {serial, helper, MyProcPid, GgMyProcNumber()};
@@ -265,8 +264,7 @@ StartHelpers(const GgLoad *load, uint64 npages)
 	if (job->fault != GG_FAULT_LOAD_READERS)
 		readers = (int) Min((uint64) readers, npages / READER_PAGES);
 	for (int i = 1; i < readers; i++)
-		if (!GgStartLoader(load->device_number, load->number, load->serial, job->database, true,
-						   NULL))
+		if (!GgStartLoader(load->device_number, load->number, load->serial, true, NULL))
 			break;				/* fewer have to do */
 }
 
