@@ -196,7 +196,7 @@ AsksForNullVectors(IndexOptInfo *index)
 
 /* The distance by which the index can order rows as the query's first sort key has it. */
 static Expr *
-MatchOrder(PlannerInfo *root, IndexOptInfo *index, PathKey *key)
+MatchOrder(IndexOptInfo *index, PathKey *key)
 {
 	ListCell   *cell;
 
@@ -231,7 +231,7 @@ MatchOrder(PlannerInfo *root, IndexOptInfo *index, PathKey *key)
 static void
 AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 {
-	Expr	   *order = MatchOrder(root, index, linitial(root->query_pathkeys));
+	Expr	   *order = MatchOrder(index, linitial(root->query_pathkeys));
 	List	   *clauses;
 	IndexPath  *path;
 

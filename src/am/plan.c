@@ -12,8 +12,6 @@
  * The same hook sees whether the query is a cursor's, which cost.c asks.
  */
 #include "am/am.h"
-#include "storage/directory.h"
-#include "storage/type.h"
 
 #include "miscadmin.h"
 #include "nodes/extensible.h"

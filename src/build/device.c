@@ -264,7 +264,7 @@ GgEndHandOver(GgBuildDevice *device)
 
 	if (device->load == NULL)
 		return;
-	(void) GgLoadEnd(device->load);
+	GgLoadEnd(device->load);
 	device->load = NULL;
 	device->hand_over_s += GgSecondsSince(start);
 }

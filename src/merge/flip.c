@@ -361,7 +361,7 @@ BringToDevice(GgMerge *merge)
 		if (!GgIsPlain(merge))
 			GgLoadWrite(load, list, GG_PART_OFFSETS, 0, merge->offsets,
 						(nodes + 1) * sizeof(uint32));
-		(void) GgLoadEnd(load);
+		GgLoadEnd(load);
 	}
 	if (target->sliced)
 		CommitTransactionCommand();

@@ -9,6 +9,7 @@
  * worker for that.
  */
 #include "merge/jobs.h"
+#include "service/shared/service.h"
 
 #include "access/relation.h"
 #include "access/xact.h"
@@ -161,11 +162,7 @@ Wait(void)
 					 PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
 	GgCheckInterrupts();
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
+	GgReloadSettings();
 }
 
 /*

@@ -549,7 +549,7 @@ GgLoadOpen(GgLoad *loads)
 	return open;
 }
 
-/* Writes nothing where a load has failed (GgLoadEnd() tells), or the worker left the list out. */
+/* Writes nothing where a load has failed, or the worker left the list out. */
 static void
 WriteTo(GgLoad *load, uint32 list, gg_part part, uint64 offset, const char *src, uint64 bytes)
 {
@@ -595,24 +595,9 @@ WaitUntilEnded(GgLoad *load)
 	}
 }
 
-/* What a load was for is READY. */
-static bool
-IsReady(GgLoad *load)
-{
-	bool		ready;
-
-	LWLockAcquire(load->device->lock, LW_SHARED);
-	ready = load->device->residents[load->entry].use == load->use &&
-		load->device->residents[load->entry].state == GG_RESIDENT_READY;
-	LWLockRelease(load->device->lock);
-	return ready;
-}
-
-bool
+void
 GgLoadEnd(GgLoad *loads)
 {
-	bool		ready = false;
-
 	for (GgLoad *load = loads; load != NULL; load = load->other)
 		load->finishing = !load->over &&
 			GgWordMove(&GgLoadJobOf(load)->word, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
@@ -620,8 +605,6 @@ GgLoadEnd(GgLoad *loads)
 	{
 		if (load->finishing)
 			WaitUntilEnded(load);
-		ready |= IsReady(load);
 		DetachLoad(load);
 	}
-	return ready;
 }

@@ -81,7 +81,7 @@ extern void GgLoadFreeChunk(GgLoad *load);
 extern PGDLLEXPORT void GgLoaderMain(Datum arg);
 
 /* Start one; false when no background worker is free.  device: its place in gg_service->devices. */
-extern bool GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper,
+extern bool GgStartLoader(int device, int load, uint32 serial, bool helper,
 						  BackgroundWorkerHandle **handle);
 
 #endif							/* GG_HANDOVER_H */

@@ -104,16 +104,6 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 	return same;
 }
 
-static void
-Reload(void)
-{
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
-}
-
 /*
  * gpugraph.fault = load_stall: rest with a unit in hand, which no other reader will bring.  For a
  * second, or as long as this process has the setting, too.
@@ -127,7 +117,7 @@ Stall(GgLoad *load, int fault)
 		   !GgLoadMustStop(load, start))
 	{
 		GgLoadSleep(GG_LOAD_WAIT_MS);
-		Reload();
+		GgReloadSettings();
 	}
 }
 
@@ -251,8 +241,7 @@ typedef struct LoaderExtra
 } LoaderExtra;
 
 bool
-GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper,
-			  BackgroundWorkerHandle **handle)
+GgStartLoader(int device, int load, uint32 serial, bool helper, BackgroundWorkerHandle **handle)
 {
 	BackgroundWorker worker;
 	LoaderExtra extra = {serial, helper, MyProcPid, GgMyProcNumber()};
@@ -275,8 +264,7 @@ StartHelpers(const GgLoad *load, uint64 npages)
 	if (job->fault != GG_FAULT_LOAD_READERS)
 		readers = (int) Min((uint64) readers, npages / READER_PAGES);
 	for (int i = 1; i < readers; i++)
-		if (!GgStartLoader(load->device_number, load->number, load->serial, job->database, true,
-						   NULL))
+		if (!GgStartLoader(load->device_number, load->number, load->serial, true, NULL))
 			break;				/* fewer have to do */
 }
 
@@ -419,7 +407,7 @@ StayForLoad(void)
 		ResetLatch(MyLatch);
 		if (!ProcDiePending)
 			CHECK_FOR_INTERRUPTS();
-		Reload();
+		GgReloadSettings();
 		word = pg_atomic_read_u64(&place->word);
 	} while (GgStayWordState(word) == GG_STAY_READY);
 	staying = false;

@@ -39,6 +39,9 @@ extern void GgServiceInit(void);
 extern void GgDescribeWorker(BackgroundWorker *worker, const char *type, const char *function,
 							 Datum arg);
 
+/* start.c: for a background worker, read the settings again after a SIGHUP */
+extern void GgReloadSettings(void);
+
 /* ---- fault.c --------------------------------------------------------------- */
 
 /*
@@ -391,13 +394,14 @@ extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason 
  * lacks other segments and does not know of it.  What follows is done for all at once.
  * GgLoadOpen() waits until memory is granted, which others may have to make room for, and needs the
  * relation no more.  False: there will be none, and the loads are gone.  A device that fails, or is
- * slow where there are several, is left to the next refresh.  GgLoadEnd(): is any READY?
+ * slow where there are several, is left to the next refresh.  GgLoadEnd() waits until each device
+ * has what was brought, or will not have it, and lets go of the loads.
  */
 extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, bool wait, bool *busy);
 extern bool GgLoadOpen(GgLoad *loads);
 extern void GgLoadWrite(GgLoad *loads, uint32 list, gg_part part, uint64 offset, const void *data,
 						uint64 bytes);
-extern bool GgLoadEnd(GgLoad *loads);
+extern void GgLoadEnd(GgLoad *loads);
 extern void GgNoteFlip(Relation index, const GgMetaPageData *meta);
 
 #endif							/* GG_SERVICE_H */

@@ -8,6 +8,8 @@
 
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "utils/guc.h"
 
 void
 GgDescribeWorker(BackgroundWorker *worker, const char *type, const char *function, Datum arg)
@@ -22,6 +24,16 @@ GgDescribeWorker(BackgroundWorker *worker, const char *type, const char *functio
 	strlcpy(worker->bgw_name, type, sizeof(worker->bgw_name));
 	strlcpy(worker->bgw_type, type, sizeof(worker->bgw_type));
 	worker->bgw_main_arg = arg;
+}
+
+void
+GgReloadSettings(void)
+{
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
 }
 
 /* i: the device's place in gg_service->devices. */

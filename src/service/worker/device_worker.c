@@ -24,7 +24,6 @@
 #include "storage/ipc.h"
 #include "storage/pmsignal.h"
 #include "storage/s_lock.h"
-#include "utils/guc.h"
 
 /*
  * How long to look for work before sleeping: being woken costs the next query some 10 us or more.
@@ -85,16 +84,6 @@ SkipDestructors(int code, Datum arg)
 
 /* ---- the start ---------------------------------------------------------------- */
 
-static void
-Reload(void)
-{
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
-}
-
 /* Wait on the latch, and end the process when that is asked for. */
 static void
 Sleep(long timeout_ms)
@@ -108,7 +97,7 @@ Sleep(long timeout_ms)
 	ResetLatch(MyLatch);
 	if (ShutdownRequestPending)
 		proc_exit(1);
-	Reload();
+	GgReloadSettings();
 }
 
 static void
@@ -250,7 +239,7 @@ Loop(GgWorker *worker)
 
 		if (ShutdownRequestPending)
 			proc_exit(1);
-		Reload();
+		GgReloadSettings();
 		GgWatchedSteps(GG_WATCHED_MAIN);
 		GgWatchdogLook(worker);
 		GgResidentWork(worker);

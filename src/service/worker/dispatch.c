@@ -657,7 +657,7 @@ HasItsChunk(const GgSlot *slot)
 
 /* The device follows these numbers unchecked, into its own memory and into the region. */
 static bool
-IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
+IsSound(const GgSlot *slot, uint32 nlists)
 {
 	const gg_request *request = &slot->request;
 	gg_request	placed = *request;
@@ -741,7 +741,7 @@ AddItems(GgWorker *worker, uint32 number, uint32 nlists, bool missing)
 	GgDispatch *dispatch = worker->dispatch;
 	const GgSlot *slot = &device_slots[number];
 
-	if (!IsSound(slot, number, nlists) || missing)
+	if (!IsSound(slot, nlists) || missing)
 	{
 		EndItem(worker, number, GG_REASON_FAILED);
 		return;

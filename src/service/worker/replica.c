@@ -249,8 +249,7 @@ LeastLacked(GgWorker *worker, uint32 entry)
  * already.
  */
 static bool
-MayHaveCopy(GgWorker *worker, GgDevice *device, const GgResident *resident, uint64 bytes,
-			bool *coming)
+MayHaveCopy(GgDevice *device, const GgResident *resident, uint64 bytes, bool *coming)
 {
 	uint64		taken = device->stats.resident_bytes + bytes;
 	GgResidentState state = GG_RESIDENT_FREE;
@@ -287,7 +286,7 @@ GgChooseOtherDevice(GgWorker *worker, const GgResident *resident, uint64 bytes, 
 		GgDevice   *device = gg_service->devices[i];
 
 		if (i == worker->number || !GgDeviceIsUp(device) ||
-			!MayHaveCopy(worker, device, resident, bytes, &coming) ||
+			!MayHaveCopy(device, resident, bytes, &coming) ||
 			pg_atomic_read_u32(&device->ring->waiting) > most_waiting)
 			continue;
 		if (best == NULL || IsBetterPlace(device, best, most_waiting))

@@ -111,7 +111,7 @@ StartLoader(GgWorker *worker, int load)
 	if (GiveToStaying(worker->device, load, serial))
 		return;
 	old = MemoryContextSwitchTo(TopMemoryContext);
-	if (!GgStartLoader(worker->number, load, serial, job->database, false, &watch->handle))
+	if (!GgStartLoader(worker->number, load, serial, false, &watch->handle))
 	{
 		watch->handle = NULL;
 		/* quietly: who asked for it asks again */
