@@ -299,11 +299,12 @@ REVOKE ALL ON FUNCTION gpugraph_stat_reset() FROM PUBLIC;
 
 CREATE FUNCTION gpugraph_stat_get_device(
 	OUT device int, OUT name text, OUT state text, OUT pid int, OUT total_bytes bigint,
-	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT resident_indexes int, OUT slots int,
-	OUT answer_chunks int, OUT loading int, OUT staging_chunks int, OUT queries bigint,
-	OUT batches bigint, OUT batch_sizes bigint[], OUT queue_p50_us bigint, OUT queue_p95_us bigint,
-	OUT queue_p99_us bigint, OUT kernel_p50_us bigint, OUT kernel_p95_us bigint,
-	OUT kernel_p99_us bigint, OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
+	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT build_bytes bigint,
+	OUT resident_indexes int, OUT slots int, OUT answer_chunks int, OUT loading int,
+	OUT staging_chunks int, OUT queries bigint, OUT batches bigint, OUT batch_sizes bigint[],
+	OUT queue_p50_us bigint, OUT queue_p95_us bigint, OUT queue_p99_us bigint,
+	OUT kernel_p50_us bigint, OUT kernel_p95_us bigint, OUT kernel_p99_us bigint,
+	OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
 	OUT failed bigint, OUT loads bigint, OUT refreshes bigint, OUT failed_loads bigint,
 	OUT evictions bigint, OUT merges bigint, OUT merge_seconds float8, OUT restarts bigint,
 	OUT started timestamptz, OUT last_error text, OUT last_error_at timestamptz,

@@ -186,6 +186,7 @@ GiveUpDevice(GgMemoryPlan *plan, const gg_segment_room *room)
 					   MB(plan->device_budget - 1), room->device, plan->expected,
 					   GG_MAX_BUILD_SEGMENTS),
 			 errhint("Increase gpugraph.device_memory, or free memory of the GPU.")));
+	GgKeepReserved(&plan->devices, 0, 0);
 	plan->engine = &gg_cpu_engine;
 	plan->apart = plan->halved = false;
 }
@@ -232,6 +233,17 @@ CountAreas(const GgMemoryPlan *plan, const gg_segment_room *room)
 	return areas;
 }
 
+/* Each device takes no more than for one segment at a time, and some may have none. */
+static void
+KeepReserved(GgMemoryPlan *plan, const GgMetaPageData *meta, double rows)
+{
+	GgGraphMemory memory = SegmentMemory(plan, meta);
+	int			used = plan->control.nothers > 0 ? plan->devices.count : plan->areas;
+
+	if (plan->apart)
+		GgKeepReserved(&plan->devices, used, GgGraphDeviceBytes(&memory, (uint32) rows));
+}
+
 void
 GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
@@ -250,6 +262,7 @@ GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
 	if (decided.spill)
 		Spill(plan, meta, (uint32) Min(room.expected, plan->most));
 	plan->areas = CountAreas(plan, &room);
+	KeepReserved(plan, meta, Min(room.expected, plan->most));
 	LogPlan(plan, meta);
 }
 

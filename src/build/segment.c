@@ -32,8 +32,9 @@ GgShowScan(GgBuild *build)
 void
 GgReleaseEngine(GgBuild *build)
 {
-	const GgBuildDevices *devices = &build->plan.devices;
+	GgBuildDevices *devices = &build->plan.devices;
 
+	GgKeepReserved(devices, 0, 0);
 	if (build->opened == NULL)
 		return;
 	/* the first one last, for this thread uses it from then on */
@@ -139,6 +140,7 @@ StartThread(GgBuild *build, GgSegmentWork *work)
 	};
 	gg_status	status;
 
+	GgHold(GG_HOLD_BUILD);
 	ChooseOthers(build, work);
 	task.others = work->others;
 	task.nothers = work->nothers;
@@ -215,6 +217,7 @@ HasAnotherWay(GgBuild *build, GgSegmentWork *work, const gg_status *status)
 			 errdetail("The GPU's memory does not suffice: %s.", status->message),
 			 errhint("Lower gpugraph.device_memory or maintenance_work_mem, or set the option "
 					 "segment_rows, so that the index is built in smaller segments.")));
+	GgKeepReserved(&plan->devices, 0, 0);
 	plan->engine = &gg_cpu_engine;
 	plan->apart = plan->halved = false;
 	return true;
@@ -741,6 +744,8 @@ HandOver(GgBuild *build, GgSegmentWork *work)
 	/* codes are made of vectors, which go as soon as they are handed over */
 	WaitForWork(build, work, GG_WORK_COPY, build->plan.codes != GG_CODES_NONE);
 	WaitForWork(build, work, GG_WORK_WRITE, false);
+	/* the copy may have the room that the graph took */
+	GgKeepReserved(&build->plan.devices, 0, 0);
 	arrays = (GgHandOverArrays) {work->area, &work->graph, work->pivots, work->offsets};
 	GgHandOver(&work->device, build->process.scan.index, build->meta, &arrays, HandedOver, build);
 	LeaveRanges(build, work, GgCountRanges(&build->process.writer, work->number));

@@ -526,8 +526,11 @@ gg_cpu_device_info(int device, gg_device_info *info)
 	memset(info, 0, sizeof(*info));
 	memcpy(info->uuid, &number, sizeof(number));
 	snprintf(info->name, sizeof(info->name), "CPU (%s)", gg_simd_name());
-	info->total_bytes = page * (uint64_t) sysconf(_SC_PHYS_PAGES);
+	info->total_bytes = (uint64_t) played("GPUGRAPH_MEMORY", device,
+										  (long) (page * (uint64_t) sysconf(_SC_PHYS_PAGES)));
 	info->free_bytes = page * (uint64_t) sysconf(_SC_AVPHYS_PAGES);
+	if (info->free_bytes > info->total_bytes)
+		info->free_bytes = info->total_bytes;
 	info->speed = (uint32_t) played("GPUGRAPH_SPEEDS", device, 1);
 	return gg_ok();
 }

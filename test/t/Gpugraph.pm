@@ -15,9 +15,10 @@ use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
 	start_psql finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
-	wait_for_progress make_signal_build backend_pid hold is_held GG_HOLD_MERGE GG_HOLD_POST);
+	wait_for_progress make_signal_build backend_pid hold is_held GG_HOLD_MERGE GG_HOLD_POST
+	GG_HOLD_BUILD);
 
-use constant { GG_HOLD_MERGE => 0, GG_HOLD_POST => 8 };
+use constant { GG_HOLD_MERGE => 0, GG_HOLD_POST => 8, GG_HOLD_BUILD => 9 };
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.

@@ -217,7 +217,7 @@ ChooseGraphDevice(uint32 avoid)
 	{
 		GgDevice   *device = gg_service->devices[i];
 		uint32		waiting = pg_atomic_read_u32(&device->ring->waiting);
-		int64		room = (int64) device->limit_bytes - (int64) device->stats.resident_bytes;
+		int64		room = GgDeviceRoom(device);
 
 		if ((avoid >> i & 1) != 0 || !GgDeviceIsUp(device) ||
 			GgWordState(GgReadWord(&device->graph_job.word)) != GG_GRAPH_FREE)

@@ -112,7 +112,7 @@ GgCountQuery(Oid index, GgReason reason, uint64 rows)
 
 /* ---- gpugraph_stat_get_device() ------------------------------------------------ */
 
-#define DEVICE_COLUMNS	36
+#define DEVICE_COLUMNS	37
 
 /*
  * Upper bound of the bucket in which that share of all values is reached; NULL when there are
@@ -262,6 +262,7 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	nulls[c] = device->limit_bytes == 0 || device->limit_bytes >= PG_INT64_MAX;
 	values[c++] = Int64GetDatum((int64) device->limit_bytes);
 	values[c++] = Int64GetDatum((int64) stats.resident_bytes);
+	values[c++] = Int64GetDatum((int64) pg_atomic_read_u64(&device->build_bytes));
 	values[c++] = Int32GetDatum(residents);
 	c += PutInUse(device, values + c);
 	values[c++] = Int64GetDatum((int64) stats.queries);

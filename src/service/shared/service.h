@@ -64,7 +64,8 @@ typedef enum GgHoldPlace
 	GG_HOLD_LENGTHEN,			/* a merge after a step by which the relation became longer */
 	GG_HOLD_MOVE,				/* who makes the file shorter, before what was moved counts */
 	GG_HOLD_TRUNCATE,			/* the same, before the file's end goes */
-	GG_HOLD_POST				/* a backend before it posts its query */
+	GG_HOLD_POST,				/* a backend before it posts its query */
+	GG_HOLD_BUILD				/* a build before it makes a graph, with its rows on the device */
 } GgHoldPlace;
 
 extern void GgHold(GgHoldPlace place);
@@ -311,6 +312,8 @@ typedef struct GgBuildDevices
 	int			count;
 	int			ordinals[GG_MAX_DEVICES];
 	bool		opened[GG_MAX_DEVICES]; /* to be released */
+	int			places[GG_MAX_DEVICES]; /* in gg_service->devices; -1: not of the service */
+	uint64		reserved[GG_MAX_DEVICES];
 } GgBuildDevices;
 
 /*
@@ -323,9 +326,14 @@ extern void GgFindBuildDevices(const gg_engine *engine, GgBuildDevices *devices)
  * How much of a device's memory a build by this engine may take, which needs `needed` bytes:
  * gpugraph.device_memory, and nine tenths of what is free.  PG_UINT64_MAX: any amount.  A build
  * that needs little does not ask what is free, because that would open the devices.  Devices with
- * less than half as much as another are left out.  NULL: the device in use.
+ * less than half as much as another are left out.  What is needed, as far as the build may take it,
+ * is reserved: no copy, merge or other build counts on it.  NULL: the device in use, and nothing is
+ * reserved.
  */
 extern uint64 GgBuildBudget(const gg_engine *engine, GgBuildDevices *devices, uint64 needed);
+
+/* Keep no more than so many bytes of the first devices, and none of others. */
+extern void GgKeepReserved(GgBuildDevices *devices, int first, uint64 bytes);
 
 /* For tests: is the device in this place, the first of several, to fail? */
 extern bool GgBuildFault(const GgBuildDevices *devices, int place);

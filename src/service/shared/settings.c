@@ -75,6 +75,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"hold_move", GG_FAULT_HOLD_MOVE, false},
 	{"hold_truncate", GG_FAULT_HOLD_TRUNCATE, false},
 	{"hold_post", GG_FAULT_HOLD_POST, false},
+	{"hold_build", GG_FAULT_HOLD_BUILD, false},
 	{"learn_hold", GG_FAULT_LEARN_HOLD, false},
 	{"within_hold", GG_FAULT_WITHIN_HOLD, false},
 	{"within_error", GG_FAULT_WITHIN_ERROR, false},

@@ -63,6 +63,7 @@ typedef enum GgFault
 	GG_FAULT_HOLD_MOVE,
 	GG_FAULT_HOLD_TRUNCATE,
 	GG_FAULT_HOLD_POST,
+	GG_FAULT_HOLD_BUILD,
 	GG_FAULT_LEARN_HOLD,		/* who learns rests within an engine, until it is to end */
 	GG_FAULT_WITHIN_HOLD,		/* a merge within another one rests between two slices */
 	GG_FAULT_WITHIN_ERROR		/* such a merge fails while it holds the metapage, and the engine

@@ -100,6 +100,7 @@ InitDevice(GgDevice *device, int number, LWLock *lock)
 	pg_atomic_init_u32(&device->sleeping, 0);
 	pg_atomic_init_u64(&device->clock, 0);
 	pg_atomic_init_u32(&device->work, 0);
+	pg_atomic_init_u64(&device->build_bytes, 0);
 	pg_atomic_init_u64(&device->staying.word, GG_STAY_NONE);
 	pg_atomic_init_u64(&device->graph_job.word, GG_GRAPH_FREE);
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)

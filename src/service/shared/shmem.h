@@ -52,6 +52,7 @@ typedef struct GgDevice
 	pg_attribute_aligned(64) pg_atomic_uint32 work;		/* something for the worker to do: WANTED,
 														 * EVICTING, a load that ended */
 	uint64		limit_bytes;	/* what gpugraph.device_memory comes to; the live worker's */
+	pg_atomic_uint64 build_bytes;	/* that builds of other processes reserve (build_memory.c) */
 	pg_atomic_uint32 reset;		/* the worker is to zero its counters */
 	pg_atomic_uint32 nresidents;	/* entries from here on are free */
 	uint64		displaced_us;	/* under lock; when an entry of the full table was last evicted */
@@ -89,6 +90,25 @@ static inline bool
 GgDeviceIsUp(GgDevice *device)
 {
 	return pg_atomic_read_u32(&device->state) == GG_DEVICE_UP;
+}
+
+/* Of what copies may take, the bytes that builds reserve: they first take what is beside it. */
+static inline uint64
+GgBuildsShare(GgDevice *device)
+{
+	uint64		beside = device->stats.total_bytes / 10 * 9;
+	uint64		builds = pg_atomic_read_u64(&device->build_bytes);
+
+	beside -= Min(beside, device->limit_bytes);
+	return builds - Min(builds, beside);
+}
+
+/* Bytes that another copy or merge may take; below 0 where more is taken than may be. */
+static inline int64
+GgDeviceRoom(GgDevice *device)
+{
+	return (int64) device->limit_bytes -
+		(int64) (device->stats.resident_bytes + GgBuildsShare(device));
 }
 
 /* The name by which a slot has chunks of the pool. */

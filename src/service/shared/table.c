@@ -67,8 +67,7 @@ GgChooseDevice(int *number)
 
 		if (!GgDeviceIsUp(device))
 			continue;
-		room = (int64) device->limit_bytes - (int64) device->stats.resident_bytes +
-			(int64) ReplicaBytes(device);
+		room = GgDeviceRoom(device) + (int64) ReplicaBytes(device);
 		if (best == NULL || room > best_room)
 		{
 			best = device;

@@ -78,6 +78,7 @@ Grant(GgWorker *worker, uint32 serial)
 	GgGraphJob *job = &worker->device->graph_job;
 	uint64		limit = GgLimitBytes(worker);
 	uint64		most = limit + GgOutgoingBytes(worker);
+	uint64		taken = GgTakenBytes(worker);
 	uint64		bytes;
 	gg_status	status;
 	char		need[32],
@@ -88,24 +89,23 @@ Grant(GgWorker *worker, uint32 serial)
 		Refuse(job, serial, gg_fail(GG_ECANCELED, "gpugraph merge", "canceled"));
 		return;
 	}
-	status = FitJob(worker, job, most - Min(most, worker->used_bytes),
-					&worker->graph.device_memory, &bytes);
+	status = FitJob(worker, job, most - Min(most, taken), &worker->graph.device_memory, &bytes);
 	if (status.code != GG_OK)
 	{
 		Refuse(job, serial, status);
 		return;
 	}
-	if (worker->used_bytes + bytes > most)
+	if (taken + bytes > most)
 	{
 		GgFormatBytes(need, sizeof(need), bytes);
-		GgFormatBytes(left, sizeof(left), limit - Min(limit, worker->used_bytes));
+		GgFormatBytes(left, sizeof(left), limit - Min(limit, taken));
 		Refuse(job, serial, gg_fail(GG_EDEVICE_MEMORY, "gpugraph merge",
 									"it takes %s of device memory, gpugraph.device_memory leaves "
 									"%s", need, left));
 		return;
 	}
 	/* what is on its way out frees memory soon */
-	if (worker->used_bytes + bytes > limit)
+	if (taken + bytes > limit)
 		return;
 	worker->graph_bytes = bytes;
 	GgSetUsed(worker, worker->used_bytes + bytes);

@@ -62,6 +62,12 @@ GgSetUsed(GgWorker *worker, uint64 bytes)
 }
 
 uint64
+GgTakenBytes(GgWorker *worker)
+{
+	return worker->used_bytes + GgBuildsShare(worker->device);
+}
+
+uint64
 GgOutgoingBytes(GgWorker *worker)
 {
 	GgDevice   *device = worker->device;
@@ -316,17 +322,17 @@ GgAvailableBytes(GgWorker *worker, const GgLoadJob *job)
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
 		if (MayEvict(worker, entry, job, now_us))
 			bytes += GgCurrentVersion(worker, entry)->bytes;
-	return bytes - Min(bytes, worker->used_bytes);
+	return bytes - Min(bytes, GgTakenBytes(worker));
 }
 
 /*
  * Nothing is evicted in vain: it is done only if all that may go is enough.  With 0 bytes the limit
- * itself is to be kept, and everything that may go does.
+ * itself is to be kept, and everything that may go does; nothing goes for builds.
  */
 GgRoom
 GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 {
-	uint64		needed = worker->used_bytes + bytes;
+	uint64		needed = bytes > 0 ? GgTakenBytes(worker) + bytes : worker->used_bytes;
 	uint64		limit = GgLimitBytes(worker);
 	uint64		outgoing;
 	uint64		now_us = GgNowMicros();

@@ -251,7 +251,6 @@ LeastLacked(GgWorker *worker, uint32 entry)
 static bool
 MayHaveCopy(GgDevice *device, const GgResident *resident, uint64 bytes, bool *coming)
 {
-	uint64		taken = device->stats.resident_bytes + bytes;
 	GgResidentState state = GG_RESIDENT_FREE;
 	int			entry;
 
@@ -262,7 +261,7 @@ MayHaveCopy(GgDevice *device, const GgResident *resident, uint64 bytes, bool *co
 		state = device->residents[entry].state;
 	LWLockRelease(device->lock);
 	*coming |= state == GG_RESIDENT_WANTED || state == GG_RESIDENT_LOADING;
-	return state == GG_RESIDENT_FREE && taken <= device->limit_bytes;
+	return state == GG_RESIDENT_FREE && (int64) bytes <= GgDeviceRoom(device);
 }
 
 /* A replica goes where the fewest queries wait, a part where most is free. */
@@ -270,8 +269,7 @@ static bool
 IsBetterPlace(GgDevice *device, GgDevice *best, uint32 most_waiting)
 {
 	if (most_waiting == PG_UINT32_MAX)
-		return device->limit_bytes - device->stats.resident_bytes >
-			best->limit_bytes - best->stats.resident_bytes;
+		return GgDeviceRoom(device) > GgDeviceRoom(best);
 	return pg_atomic_read_u32(&device->ring->waiting) < pg_atomic_read_u32(&best->ring->waiting);
 }
 

@@ -366,7 +366,7 @@ FindRoomFor(GgWorker *worker, int load, uint64 *bytes)
 
 	/* nobody would bring it, and the next refresh does */
 	if (job->ahead && job->delta_kept > 0 &&
-		worker->used_bytes + GgLoadBytes(worker, job) > GgLimitBytes(worker))
+		GgTakenBytes(worker) + GgLoadBytes(worker, job) > GgLimitBytes(worker))
 		GgDropDelta(job);
 	return FindRoom(worker, load, bytes);
 }
@@ -479,7 +479,7 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 	if (memory && !watch->evicted_more && job->fault != GG_FAULT_DEVICE_MEMORY)
 	{
 		uint64		limit = GgLimitBytes(worker);
-		uint64		unused = limit - Min(limit, worker->used_bytes);
+		uint64		unused = limit - Min(limit, GgTakenBytes(worker));
 
 		watch->evicted_more = true;
 		if (GgMakeRoom(worker, job, unused + watch->bytes) != GG_ROOM_NONE)

@@ -195,6 +195,9 @@ extern const char *GgNameOf(char *buffer, Size size, const char *name, Oid datab
 extern uint64 GgLimitBytes(const GgWorker *worker);
 extern void GgSetUsed(GgWorker *worker, uint64 bytes);
 
+/* used_bytes, and what builds reserve of the limit. */
+extern uint64 GgTakenBytes(GgWorker *worker);
+
 typedef enum GgRoom
 {
 	GG_ROOM_THERE,
