@@ -15,10 +15,7 @@ use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
 	start_psql finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
-	wait_for_progress make_signal_build backend_pid hold is_held GG_HOLD_MERGE GG_HOLD_POST
-	GG_HOLD_BUILD);
-
-use constant { GG_HOLD_MERGE => 0, GG_HOLD_POST => 8, GG_HOLD_BUILD => 9 };
+	wait_for_progress make_signal_build backend_pid hold_lock hold_at rests_at);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -298,25 +295,46 @@ sub backend_pid
 	return $pid;
 }
 
-# Who gets to a place where gpugraph.fault has it rest (GgHoldPlace, by its number) stays there
-# until quit() of the session that this returns.
-sub hold
+# An advisory lock for others to wait for, until finish_psql(). Its session is idle, so that its
+# snapshot keeps nothing.
+sub hold_lock
 {
-	my ($node, $place) = @_;
-	my $holder = $node->background_psql('postgres');
+	my ($node, $key) = @_;
+	my %session = (in => "SELECT pg_advisory_lock($key);\n", out => '', err => '');
 
-	$holder->query_safe("SELECT pg_advisory_lock(0, $place)");
-	return $holder;
+	$session{harness} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err});
+	wait_for(
+		sub {
+			eval { $session{harness}->pump_nb };
+			return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks l
+				JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory' AND granted
+					AND query ~ 'pg_advisory_lock.$key'") == 1;
+		});
+	return \%session;
 }
 
-sub is_held
+# Where gpugraph.fault = hold_PLACE has a process rest: GgHoldPlace.
+my %places = (merge => 0, vacuum_delta => 1, vacuum_segment => 2, vacuum_last => 3, give_back => 4,
+	lengthen => 5, 'move' => 6, truncate => 7, post => 8, build => 9);
+
+# Who gets to the place with that fault stays there until finish_psql().
+sub hold_at
 {
-	my ($node) = @_;
+	my ($node, $place) = @_;
+	return hold_lock($node, "0, $places{$place}");
+}
+
+sub rests_at
+{
+	my ($node, $place) = @_;
 
 	return defined wait_for(
 		sub {
 			return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
-				WHERE locktype = 'advisory' AND NOT granted") > 0;
+				WHERE locktype = 'advisory' AND (classid, objid) = (0, $places{$place})
+					AND NOT granted") > 0;
 		});
 }
 

@@ -70,16 +70,12 @@ SQL
 	return;
 }
 
-# A session that rests before the flip of what it does, while another holds the advisory lock 0, 0:
-# the holder, the session and its process.
+# A session that rests before the flip of what it does: its holder, the session and its process.
 sub start_held
 {
 	my ($node, $sql) = @_;
-	my $holder = start_psql($node, 'SELECT pg_advisory_lock(0, 0); SELECT pg_sleep(100)');
+	my $holder = hold_at($node, 'merge');
 	my $pid = '';
-
-	wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
-		WHERE locktype = 'advisory' AND granted") > 0; });
 	my $session = start_psql($node, "SET gpugraph.fault = 'hold_merge'; $sql");
 	wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
 		WHERE locktype = 'advisory' AND NOT granted"); return $pid ne ''; });

@@ -27,7 +27,7 @@ is($node->safe_psql('postgres', $segments), 4, 'four segments');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
 # It has read the second segment, and rests before it asks the device about the third.
-my $holder = hold($node, GG_HOLD_POST);
+my $holder = hold_at($node, 'post');
 my $session = start_psql($node, <<'SQL');
 DO $$
 DECLARE
@@ -46,7 +46,7 @@ BEGIN
 	END LOOP;
 END $$;
 SQL
-ok(is_held($node), 'it rests');
+ok(rests_at($node, 'post'), 'it rests');
 $node->safe_psql('postgres', 'VACUUM (FREEZE) items');
 is($node->safe_psql('postgres', $segments), 3, 'VACUUM has removed a segment');
 # as many lists as before, so that it asks again
@@ -54,7 +54,7 @@ $node->safe_psql('postgres',
 	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
 $node->safe_psql('postgres',
 	"SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
-$holder->quit;
+finish_psql($holder);
 is(finish_psql($session), '', 'it has gone on to the end');
 
 is($node->safe_psql('postgres', <<'SQL'), '15000|3000|0', 'no edge is wrong');

@@ -30,15 +30,15 @@ $node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_device');
 $node->reload;
 usleep(200_000);
 my $device = of_one(0, 'pid');
-my $holder = hold($node, GG_HOLD_POST);
+my $holder = hold_at($node, 'post');
 my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = hold_post',
 	$nearest, 'SET gpugraph.fault = none',
 	"SELECT gpugraph_prewarm('items_idx') > 0", $nearest, $nearest);
-ok(is_held($node), 'it rests');
+ok(rests_at($node, 'post'), 'it rests');
 kill 'TERM', $device;
 ok(defined wait_for(sub { return log_lines($node, qr/cannot be used: device 0 is not there/); }),
 	'the first device is gone');
-$holder->quit;
+finish_psql($holder);
 is(finish_psql($session), '', 'the session goes on');
 is($session->{out}, "10\nt\n10\n10\n", 'with all its answers');
 is(of_index($node, "queries_gpu || ' ' || cpu_failed || ' ' || cpu_busy"), '2 1 0',

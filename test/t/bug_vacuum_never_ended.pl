@@ -35,7 +35,6 @@ SQL
 my @vacuum = ('SET client_min_messages = debug1', 'SET vacuum_cost_delay = 20',
 	'SET vacuum_cost_limit = 1', 'SET gpugraph.fault = hold_vacuum_delta',
 	'VACUUM (INDEX_CLEANUP on) items');
-my $rests = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
 
 for my $round (1 .. 3)
 {
@@ -51,18 +50,15 @@ for my $round (1 .. 3)
 	# a merge that goes on takes no more pages than those of what it merges
 	my $start = $node->safe_psql('postgres', 'SELECT (tids_bytes + delta_bytes) / 8192
 		FROM gpugraph_index_info($$items_idx$$)');
-	my $holder = $node->background_psql('postgres');
-	# (0, GG_HOLD_VACUUM_DELTA)
-	$holder->query_safe('SELECT pg_advisory_lock(0, 1)');
+	my $holder = hold_at($node, 'vacuum_delta');
 	my $vacuum = start_psql($node, @vacuum);
-	ok(defined wait_for(sub { return $node->safe_psql('postgres', $rests) > 0 }),
-		"round $round: VACUUM is at the delta");
+	ok(rests_at($node, 'vacuum_delta'), "round $round: VACUUM is at the delta");
 	my $before = merge_info($node, 'generation');
 	my $load = start_pgbench($node, '--client=1 --rate=10 --time=600',
 		'fill@1' => 'SELECT fill(120);');
 	ok(defined wait_for(sub { return merge_info($node, 'generation') >= $before + 3 }),
 		"round $round: flips beside it");
-	$holder->quit;
+	finish_psql($holder);
 	my $ended = defined wait_for(
 		sub {
 			eval { $vacuum->{harness}->pump_nb };

@@ -41,10 +41,10 @@ sub nothing_is_reserved
 sub held_build
 {
 	my ($what, $create) = @_;
-	my $holder = hold($node, GG_HOLD_BUILD);
+	my $holder = hold_at($node, 'build');
 	my $session = start_psql($node, 'SET gpugraph.fault = hold_build', $create);
 
-	ok(is_held($node), "$what: a build rests");
+	ok(rests_at($node, 'build'), "$what: a build rests");
 	return ($holder, $session);
 }
 
@@ -98,7 +98,7 @@ if ($played)
 		'an index has no room beside a build');
 	like(of_index($node, 'last_error', 'small_idx'), qr/device memory/, 'it says so');
 }
-$holder->quit;
+finish_psql($holder);
 is(finish_psql($session), '', 'the build ends');
 nothing_is_reserved('a build that ends');
 index_is_complete($node, 'after');
@@ -121,7 +121,7 @@ for my $how (qw(cancel terminate))
 	sql("SELECT pg_${how}_backend(pid) FROM pg_stat_activity WHERE query ~ '^CREATE INDEX C'");
 	like(finish_psql($session), qr/cancel|terminat/, "$how: it ends");
 	nothing_is_reserved($how);
-	$holder->quit;
+	finish_psql($holder);
 	sql('DROP INDEX items_idx');
 }
 sql("CREATE INDEX items_idx ON items $options");
@@ -129,7 +129,7 @@ sql("CREATE INDEX items_idx ON items $options");
 cmp_ok(reserved(), '>', $rows * 64 * 4, 'kill -9: reserved');
 ok(kill_9($node, backend_pid($node, '^REINDEX', 'leader_pid IS NULL')), 'kill -9');
 finish_psql($session);
-eval { $holder->quit; };
+finish_psql($holder);
 ok(wait_until_up($node), 'kill -9: the server is up again');
 nothing_is_reserved('kill -9');
 
@@ -142,7 +142,7 @@ ok(defined wait_for(sub {
 	'two devices');
 ($holder, $session) = held_build('one segment', "CREATE INDEX few_idx ON few $options");
 like(reserved(), $played ? qr/^[1-9]\d* 0$/ : qr/[1-9]/, 'one segment: on one device');
-$holder->quit;
+finish_psql($holder);
 finish_psql($session);
 sql('DROP INDEX few_idx');
 sql("SELECT gpugraph_evict('items_idx'), gpugraph_evict('small_idx'),
@@ -158,7 +158,7 @@ if ($played)
 	sleep 2;
 	is(sql($copies), 1, 'a hot index has no room for a copy');
 }
-$holder->quit;
+finish_psql($holder);
 is(finish_psql($session), '', 'spread: built');
 nothing_is_reserved('spread');
 ok(defined wait_for(sub { sql($load); return sql($copies) == 2 }), 'then it is copied');

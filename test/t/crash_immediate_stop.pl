@@ -56,10 +56,9 @@ $node->start;
 index_is_complete($node, 'stopped during inserts of long rows', 'wide');
 
 # VACUUM: slowed down, so that the stop comes in the middle of the index. At its last segment it
-# waits for it, (0, GG_HOLD_VACUUM_LAST).
+# rests.
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-my $holder = $node->background_psql('postgres');
-$holder->query_safe('SELECT pg_advisory_lock(0, 3)');
+my $holder = hold_at($node, 'vacuum_last');
 $session = start_psql($node, 'SET gpugraph.fault = hold_vacuum_last', 'SET vacuum_cost_delay = 20',
 	'SET vacuum_cost_limit = 1', 'VACUUM items');
 ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum')
@@ -67,7 +66,7 @@ ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_sta
 usleep(50_000);
 $node->stop('immediate');
 finish_psql($session);
-eval { $holder->quit };
+finish_psql($holder);
 $node->start;
 index_is_complete($node, 'stopped during VACUUM');
 $node->safe_psql('postgres', 'VACUUM items');

@@ -25,24 +25,6 @@ $replica->init_from_backup($node, 'backup', has_streaming => 1);
 $replica->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\n");
 $replica->start;
 
-# An advisory lock for others to wait for, until finish_psql(). Its session is idle, so that its
-# snapshot keeps nothing.
-sub hold_lock
-{
-	my ($key, $server) = @_;
-	$server ||= $node;
-	my %session = (in => "SELECT pg_advisory_lock($key);\n", out => '', err => '');
-
-	$session{harness} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-d', $server->connstr('postgres') ],
-		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err});
-	wait_for(sub { eval { $session{harness}->pump_nb };
-		return $server->safe_psql('postgres', "SELECT count(*) FROM pg_locks l, pg_stat_activity a
-			WHERE locktype = 'advisory' AND granted AND a.pid = l.pid
-				AND query ~ 'pg_advisory_lock.$key'") == 1 });
-	return \%session;
-}
-
 sub wait_for_waiters
 {
 	my ($n, $server) = @_;
@@ -75,7 +57,7 @@ sub cursor_is_complete
 # Let the index grow under an old snapshot, which ends. Returns its length.
 sub grow
 {
-	my $lock = hold_lock(1);
+	my $lock = hold_lock($node, 1);
 	my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
 		'SELECT count(*) FROM items', 'SELECT pg_advisory_lock_shared(1)', 'COMMIT');
 
@@ -125,7 +107,7 @@ sub standby_follows
 my $long = grow();
 
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
-my $lock = hold_lock(2, $replica);
+my $lock = hold_lock($replica, 2);
 my $cursor = open_cursor($replica, 'pg_advisory_lock_shared(2)');
 ok(wait_for_waiters(1, $replica), 'a cursor on the standby');
 shrinks($long, 'one VACUUM after the snapshot');
@@ -135,24 +117,22 @@ standby_follows();
 index_is_complete($node, 'the primary');
 
 # a cursor that was opened before anything was moved reads it where it was
-my %places = ('move' => 6, 'truncate' => 7);
-
 sub rest_at
 {
 	my ($place) = @_;
-	my $session = hold_lock("0, $places{$place}");
+	my $session = hold_at($node, $place);
 
 	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.fault = hold_$place");
 	$node->reload;
 	$node->safe_psql('postgres', 'VACUUM items');
-	ok(wait_for_waiters(1), "about to $place");
+	ok(rests_at($node, $place), "about to $place");
 	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
 	return $session;
 }
 
 $long = grow();
 my $rest = rest_at('move');
-$lock = hold_lock(2);
+$lock = hold_lock($node, 2);
 my $log = -s $node->logfile;
 
 $cursor = open_cursor($node, 'pg_advisory_lock_shared(2)');
@@ -182,7 +162,7 @@ is(join("\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($writing)), '', 'n
 index_is_complete($node, 'after them');
 
 # a crash between any two steps
-for my $place (sort keys %places)
+for my $place (qw(move truncate))
 {
 	$long = grow();
 	$lock = rest_at($place);
@@ -218,7 +198,7 @@ INSERT INTO wide SELECT i, (SELECT array_agg(sin(i * 13 + d * d))::vector
 	FROM generate_series(1, 1900) d) FROM generate_series(1, 900) i;
 DELETE FROM wide WHERE id <= 400 AND id % 2 = 0;
 SQL
-$lock = hold_lock(1);
+$lock = hold_lock($node, 1);
 my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
 	'SELECT count(*) FROM items', 'SELECT pg_advisory_lock_shared(1)', 'COMMIT');
 wait_for_waiters(1);

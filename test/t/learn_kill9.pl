@@ -19,16 +19,6 @@ my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($node, 'backup', has_streaming => 1);
 $replica->start;
 
-sub end_holder
-{
-	my ($holder) = @_;
-
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_locks
-		WHERE locktype = 'advisory' AND granted");
-	finish_psql($holder);
-	return;
-}
-
 my $generation = merge_info($node, 'generation');
 my $answers = answers($node);
 my ($holder, $learner, $pid) = start_held($node, 'SELECT learn()');
@@ -51,14 +41,14 @@ SQL
 index_is_complete($node, 'while a session learns');
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
 finish_psql($learner);
-end_holder($holder);
+finish_psql($holder);
 index_is_complete($node, 'after a cancel');
 
 # what failed calls took is free for the next one, which goes on after VACUUM has cleared rows
 ($holder, $learner, $pid) = start_held($node, 'SELECT learn()');
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 7 = 1; VACUUM items');
 $generation = merge_info($node, 'generation');
-end_holder($holder);
+finish_psql($holder);
 finish_psql($learner);
 cmp_ok(merge_info($node, 'generation'), '>', $generation, 'another generation');
 index_is_complete($node, 'after learning');

@@ -47,8 +47,7 @@ sub end_of_extents
 }
 
 # An advisory lock has merges rest after each step.
-my $holder = start_psql($node, 'SELECT pg_advisory_lock(0, 5)', 'SELECT pg_sleep(600)');
-backend_pid($node, 'pg_sleep');
+my $holder = hold_at($node, 'lengthen');
 my $waits = "wait_event_type = 'Lock'";
 my $inserted = 1500;
 
@@ -75,8 +74,6 @@ for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 	is(end_of_extents("after $how"), $end + 120, "$how: one block for each row");
 	index_is_complete($node, "$how: inserted");
 }
-$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-	WHERE query ~ 'pg_sleep' AND pid <> pg_backend_pid()");
 finish_psql($holder);
 
 $node->safe_psql('postgres', "INSERT INTO copy $rows(1501, $inserted) i");

@@ -63,16 +63,6 @@ sub hold
 	return merge_info($node, 'segments');
 }
 
-# Have the device go on with the merge that it holds, or hold the next one.
-sub set_fault
-{
-	my ($fault) = @_;
-
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.fault = $fault");
-	$node->reload;
-	return;
-}
-
 # a merge that begins since nobody inserts, where the delta has rows, too; then somebody does
 insert_and_seal();
 $node->safe_psql('postgres', "INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source
@@ -80,10 +70,10 @@ $node->safe_psql('postgres', "INSERT INTO items SELECT nextval('numbers'), cat, 
 ok(defined wait_for(sub { return is_held() }), 'idle: the device holds a merge');
 ok(insert_and_seal(), 'idle: new rows are sealed meanwhile');
 ok(is_held(), 'idle: the merge is still under way');
-set_fault('none');
+set_fault($node, 'none');
 ok(defined wait_for(sub { return of_device($node, 'merges') > 0 }), 'idle: the device builds');
 ok(wait_for_merges($node), 'idle: the merge ends');
-set_fault('graph_hold');
+set_fault($node, 'graph_hold');
 
 my $before = hold('first');
 my $most = 0;
@@ -126,7 +116,7 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 hold('second');
 insert_and_seal() for 1 .. 5;
 my $merges = of_device($node, 'merges');
-set_fault('none');
+set_fault($node, 'none');
 ok(defined wait_for(sub { return of_device($node, 'merges') > $merges }), 'the device builds');
 ok(defined wait_for(sub { return merge_info($node, 'segments') <= 4 }), 'segments are few');
 index_is_complete($node, 'the large merge is done');

@@ -63,12 +63,12 @@ sub logged
 # A merge that has its files, and rests before it is over: who holds it, the session, its process.
 sub start_resting
 {
-	my $holder = hold($node, GG_HOLD_MERGE);
+	my $holder = hold_at($node, 'merge');
 	my $session = start_psql($node, 'SET gpugraph.fault = hold_merge', $merge);
 
 	ok(defined wait_for(sub { return $node->safe_psql('postgres', $files) > 1 }),
 		'there are files meanwhile');
-	ok(is_held($node), 'the merge rests');
+	ok(rests_at($node, 'merge'), 'the merge rests');
 	cmp_ok($node->safe_psql('postgres', $files), '>', 0, 'and has one still');
 	return ($holder, $session, backend_pid($node, '^SELECT gpugraph_merge'));
 }
@@ -109,19 +109,19 @@ index_is_complete($node, 'a small temp_file_limit');
 # ---- cancelled at any time, and a session that ends: no merge is over before
 for my $ms (50, 200, 400, 800, 1600)
 {
-	my $holder = hold($node, GG_HOLD_MERGE);
+	my $holder = hold_at($node, 'merge');
 	my ($rc, $out, $err) = $node->psql('postgres',
 		"SET statement_timeout = $ms; SET gpugraph.fault = hold_merge; $merge");
 
 	like($err, qr/statement timeout/, "$ms ms: cancelled");
 	is($node->safe_psql('postgres', $files), '0', "$ms ms: no file is left");
-	$holder->quit;
+	finish_psql($holder);
 }
 my ($holder, $session, $pid) = start_resting();
 # its client hears of the end before its files are removed
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 finish_psql($session);
-$holder->quit;
+finish_psql($holder);
 ok(defined wait_for(sub { return $node->safe_psql('postgres',
 	"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 }), 'the session ended');
 is($node->safe_psql('postgres', $files), '0', 'the session ended: no file is left');
@@ -185,7 +185,7 @@ in_segments();
 ($holder, $session, $pid) = start_resting();
 kill_9($node, $pid);
 finish_psql($session);
-$holder->quit;
+finish_psql($holder);
 ok(wait_until_up($node), 'kill -9: the server is back');
 is($node->safe_psql('postgres', $files), '0', 'kill -9: no file is left');
 is($node->safe_psql('postgres', $merge), 't', 'kill -9: the next one does it');

@@ -34,12 +34,10 @@ sub make_dead
 }
 
 # VACUUM, stopped when it has begun with the index; the session and the process id. Until it is
-# stopped it does not end: it would rest at its last segment, (0, GG_HOLD_VACUUM_LAST).
+# stopped it does not end: it would rest at its last segment.
 sub stop_vacuum
 {
-	my $holder = $node->background_psql('postgres');
-
-	$holder->query_safe('SELECT pg_advisory_lock(0, 3)');
+	my $holder = hold_at($node, 'vacuum_last');
 	my $session = start_psql($node, 'SET gpugraph.fault = hold_vacuum_last',
 		'SET vacuum_cost_delay = 40', 'SET vacuum_cost_limit = 1', 'VACUUM (FREEZE) slow');
 	my $pid;
@@ -48,7 +46,7 @@ sub stop_vacuum
 		"SELECT pid FROM pg_stat_progress_vacuum WHERE phase = 'vacuuming indexes'");
 		return $pid ne ''; });
 	kill 'STOP', $pid;
-	$holder->quit;
+	finish_psql($holder);
 	return ($session, $pid);
 }
 

@@ -122,13 +122,13 @@ like(($node->psql('postgres', "SET gpugraph.engine = cuda; SELECT * FROM by_sear
 # ---- rows that came since, and segments that go between two requests
 sql('INSERT INTO items SELECT id + 40000, cat, big, val FROM items WHERE id <= 500');
 is(sql('SELECT compare(10)'), 'same', 'a delta');
-my $holder = hold($node, GG_HOLD_POST);
+my $holder = hold_at($node, 'post');
 my $session = start_psql($node, 'SET gpugraph.fault = hold_post',
 	"SELECT count(*) FROM gpugraph_search('items_idx',
 	(SELECT array_agg(val) FROM queries WHERE q <= 2), 5)");
-ok(is_held($node), 'a search is about to be posted');
+ok(rests_at($node, 'post'), 'a search is about to be posted');
 sql("SELECT gpugraph_evict('items_idx')");
-$holder->quit;
+finish_psql($holder);
 is(finish_psql($session) . $session->{out}, "10\n", 'and all is evicted: it goes on');
 
 # ---- cancelled while the device has the request: its next one is answered

@@ -291,14 +291,14 @@ my @rests = (
 for my $rest (@rests)
 {
 	my ($fault, $what, $meanwhile) = @$rest;
-	my $holder = hold($node, GG_HOLD_POST);
+	my $holder = hold_at($node, 'post');
 	my $query = start_psql($node, "SET gpugraph.fault = $fault",
 		"SELECT same('$near LIMIT 20', false)");
 
-	ok($fault eq 'stall' ? backend_pid($node, '^SELECT same') ne '' : is_held($node),
+	ok($fault eq 'stall' ? backend_pid($node, '^SELECT same') ne '' : rests_at($node, 'post'),
 		"$fault: a query is under way");
 	$meanwhile->();
-	$holder->quit;
+	finish_psql($holder);
 	is(finish_psql($query) . $query->{out}, "20\n", "$fault, $what: the query is answered");
 	prewarm('items_idx');
 	like(who_answers($node), qr/^(1|0\.9[5-9])\S* 0 20 0$/,

@@ -13,46 +13,12 @@ use Test::More;
 use Gpugraph;
 use Merging;
 
-my %places = (merge => 0, vacuum_delta => 1, vacuum_segment => 2, vacuum_last => 3, give_back => 4);
 my $node = new_node('flips');
 # rows of other values, which get the places of those removed
 my $again = 'INSERT INTO items
 	SELECT id + 1000000 * (1 + (SELECT max(id) / 1000000 FROM items)), cat,
 		(SELECT array_agg(x + 7)::real[]::vector(8) FROM unnest(val::real[]) x)
 	FROM items WHERE id % 3 = 1 AND id < 1000000';
-
-# Have others rest at a place. The session is idle, so that VACUUM is not held back by its snapshot.
-sub hold
-{
-	my ($place) = @_;
-	my %session = (in => "SELECT pg_advisory_lock(0, $places{$place});\n", out => '', err => '');
-
-	$session{harness} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
-		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err});
-	wait_for(sub { eval { $session{harness}->pump_nb };
-		return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
-			WHERE locktype = 'advisory' AND (classid, objid) = (0, $places{$place}) AND granted")
-			== 1 });
-	return \%session;
-}
-
-sub release
-{
-	my ($session) = @_;
-
-	finish_psql($session);
-	return;
-}
-
-sub rests
-{
-	my ($place) = @_;
-
-	return defined wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*)
-		FROM pg_locks WHERE locktype = 'advisory' AND (classid, objid) = (0, $places{$place})
-			AND NOT granted") > 0 });
-}
 
 # A statement that is to rest at a place.
 sub start_at
@@ -61,7 +27,7 @@ sub start_at
 	my $session = start_psql($node, "SET gpugraph.fault = hold_$place",
 		'SET client_min_messages = debug1', $sql);
 
-	ok(rests($place), "$sql rests: $place");
+	ok(rests_at($node, $place), "$sql rests: $place");
 	return $session;
 }
 
@@ -150,12 +116,12 @@ sub is_whole
 
 # a merge has read the TIDs; VACUUM goes through all of the index, and the places are used again
 make_table();
-my $hold = hold('merge');
+my $hold = hold_at($node, 'merge');
 delete_third();
 my $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
 $node->safe_psql('postgres', 'VACUUM (FREEZE) items');
 $node->safe_psql('postgres', $again);
-release($hold);
+finish_psql($hold);
 unlike(finish_psql($merge), qr/ERROR/, 'the merge ends');
 is(merge_info($node, 'segments'), 1, 'and has flipped');
 is_whole('VACUUM between reading and flip');
@@ -166,15 +132,15 @@ for my $last (0, 1)
 	make_table();
 	my $pages;
 	my $place = $last ? 'vacuum_last' : 'vacuum_segment';
-	my ($hold_merge, $hold_vacuum) = (hold('merge'), hold($place));
+	my ($hold_merge, $hold_vacuum) = (hold_at($node, 'merge'), hold_at($node, $place));
 	delete_third();
 	$merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
 	$pages = pages_now();
 	my $vacuum = start_at($place, 'VACUUM (FREEZE) items');
-	release($hold_merge);
+	finish_psql($hold_merge);
 	unlike(finish_psql($merge), qr/ERROR/, "$place: the merge ends first");
 	my $merged = pages_now();
-	release($hold_vacuum);
+	finish_psql($hold_vacuum);
 	my ($read, $late) = pages_read($vacuum);
 	cmp_ok($late, '>', 0, "$place: VACUUM reads the merged segment");
 	cmp_ok($late, '<=', $merged, "$place: once");
@@ -184,13 +150,13 @@ for my $last (0, 1)
 
 # VACUUM has cleared the delta's rows, but not said so; what was read before is merged
 make_table();
-my ($hold_merge, $hold_vacuum) = (hold('merge'), hold('vacuum_delta'));
+my ($hold_merge, $hold_vacuum) = (hold_at($node, 'merge'), hold_at($node, 'vacuum_delta'));
 delete_third();
 $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
 my $vacuum = start_at('vacuum_delta', 'VACUUM (FREEZE) items');
-release($hold_merge);
+finish_psql($hold_merge);
 unlike(finish_psql($merge), qr/ERROR/, 'the merge ends first');
-release($hold_vacuum);
+finish_psql($hold_vacuum);
 my ($read, $late) = pages_read($vacuum);
 cmp_ok($late, '>', 0, 'VACUUM reads what was made of the delta');
 is_whole('the delta merged while VACUUM is there');
@@ -203,40 +169,40 @@ $node->safe_psql('postgres', 'CREATE INDEX items_idx ON items USING gpugraph (va
 	WITH (seal_rows = 0)');
 $node->safe_psql('postgres', 'INSERT INTO items TABLE copy');
 $node->safe_psql('postgres', 'DROP TABLE copy');
-($hold_merge, $hold_vacuum) = (hold('merge'), hold('vacuum_delta'));
+($hold_merge, $hold_vacuum) = (hold_at($node, 'merge'), hold_at($node, 'vacuum_delta'));
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 2');
 $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
 $vacuum = start_at('vacuum_delta', 'VACUUM (FREEZE) items');
-release($hold_merge);
+finish_psql($hold_merge);
 unlike(finish_psql($merge), qr/ERROR/, 'the first seal ends first');
-release($hold_vacuum);
+finish_psql($hold_vacuum);
 ($read, $late) = pages_read($vacuum);
 cmp_ok($late, '>', 0, 'VACUUM reads the first segment');
 is_whole('the delta sealed while VACUUM is there');
 
 # the same, but VACUUM has said so of the delta, and rests in a segment that does not stay either
 make_table();
-($hold_merge, $hold_vacuum) = (hold('merge'), hold('vacuum_segment'));
+($hold_merge, $hold_vacuum) = (hold_at($node, 'merge'), hold_at($node, 'vacuum_segment'));
 delete_third();
 $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
 $vacuum = start_at('vacuum_segment', 'VACUUM (FREEZE) items');
 insert_more(200);
-release($hold_merge);
+finish_psql($hold_merge);
 finish_psql($merge);
 merge_all();
-release($hold_vacuum);
+finish_psql($hold_vacuum);
 ($read, $late) = pages_read($vacuum);
 cmp_ok($late, '<=', pages_now(), 'after two merges of all VACUUM reads the last one alone');
 is_whole('two merges while VACUUM is in one segment');
 
 # VACUUM gives back a whole segment that is being merged: the merge begins anew with the others
 make_table();
-$hold_merge = hold('merge');
+$hold_merge = hold_at($node, 'merge');
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id BETWEEN 4001 AND 4600');
 $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
 $node->safe_psql('postgres', 'VACUUM (FREEZE) items');
 is(merge_info($node, 'segments'), 1, 'VACUUM gives back a segment without rows');
-release($hold_merge);
+finish_psql($hold_merge);
 unlike(finish_psql($merge), qr/ERROR/, 'the merge ends');
 is(merge_info($node, 'segments, delta_rows < 100'), '1|t', 'and has merged the delta');
 is_whole('a segment given back during a merge');
@@ -245,11 +211,11 @@ is_whole('a segment given back during a merge');
 make_table();
 insert_dead();
 delete_third();
-my $hold_give = hold('give_back');
+my $hold_give = hold_at($node, 'give_back');
 my $pages = pages_now();
 $vacuum = start_at('give_back', 'VACUUM (FREEZE) items');
 merge_all();
-release($hold_give);
+finish_psql($hold_give);
 ($read, $late) = pages_read($vacuum);
 cmp_ok($read, '<=', $pages, 'VACUUM read each page once');
 is($late, 0, 'and none of a segment that came meanwhile');
@@ -257,15 +223,15 @@ is_whole('a merge between clearing and giving back');
 
 # a merge has read the delta's first pages; all rows on later ones are dead, which VACUUM finds
 make_table();
-$hold_merge = hold('merge');
+$hold_merge = hold_at($node, 'merge');
 $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
 insert_dead();
-$hold_give = hold('give_back');
+$hold_give = hold_at($node, 'give_back');
 $vacuum = start_at('give_back', 'VACUUM (FREEZE) items');
-release($hold_merge);
+finish_psql($hold_merge);
 finish_psql($merge);
 cmp_ok(merge_info($node, 'delta_bytes'), '>', 8 * 8192, 'pages of dead rows are in the delta');
-release($hold_give);
+finish_psql($hold_give);
 pages_read($vacuum);
 cmp_ok(merge_info($node, 'delta_bytes'), '<=', 2 * 8192,
 	'VACUUM gives back what it found, although a merge has flipped meanwhile');
@@ -274,13 +240,13 @@ is_whole('a flip while VACUUM gives back');
 # a merge flips while CREATE INDEX CONCURRENTLY collects the rows that the index has
 make_table();
 $node->safe_psql('postgres', 'DROP INDEX items_idx');
-$hold_vacuum = hold('vacuum_last');
+$hold_vacuum = hold_at($node, 'vacuum_last');
 my $create = start_at('vacuum_last',
 	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)');
 insert_more(300);
 delete_third();
 merge_all();
-release($hold_vacuum);
+finish_psql($hold_vacuum);
 unlike(finish_psql($create), qr/ERROR/, 'CREATE INDEX CONCURRENTLY ends');
 is_whole('CREATE INDEX CONCURRENTLY');
 
