@@ -184,14 +184,15 @@ sub repeat_psql
 	return start_psql($node, ($sql, "SELECT pg_sleep($pause)") x ($seconds / $pause));
 }
 
-# Poll until the code returns true; the time it took, or undef after a minute.
+# Poll until the code returns true; the time it took, or undef after three minutes. On a busy
+# machine a merge may take one.
 sub wait_for
 {
 	my ($code) = @_;
 	my $start = time;
 	my $pause_us = 10_000;
 
-	while (time - $start < 60)
+	while (time - $start < 180)
 	{
 		return time - $start if $code->();
 		usleep($pause_us);

@@ -145,7 +145,7 @@ sub merge_info
 	return $node->safe_psql('postgres', "SELECT $field FROM gpugraph_index_info('${rel}_idx')");
 }
 
-# Until no worker has anything to do: true, or undef after a minute.
+# Until no worker has anything to do: true, or undef if that takes too long.
 sub wait_for_merges
 {
 	my ($node) = @_;
@@ -179,7 +179,7 @@ sub slow_rows
 
 # Stop the worker (SIGSTOP) when it builds the graph of a relation's index, while it holds no lock.
 # It has one for a moment, ten times per second, when it looks whether the delta is to be sealed.
-# Returns its process id; undef: it was not seen there within a minute.
+# Returns its process id; undef: it was not seen there.
 sub stop_in_graph
 {
 	my ($node, $rel) = @_;

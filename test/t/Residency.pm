@@ -17,7 +17,7 @@ our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of
 	state_of wait_for_state answered_by truth truth_by_device truth_by_codes truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
 	forms_agree shares shares_are leave_room served_node set_fault waiting_are answered_together
-	$nearest);
+	holds_graph $nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -282,6 +282,19 @@ sub answered_together
 	return join '', map { finish_psql($_) } @clients;
 }
 
+# Does the device hold the graph of a merge (gpugraph.fault = graph_hold)? A process that merges
+# waits for it, and memory is granted that no index has. It may be at a merge within that one just
+# now, so wait until it is seen.
+sub holds_graph
+{
+	my ($node) = @_;
+	return $node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_merge
+		JOIN pg_stat_activity USING (pid)
+		WHERE phase = 'building graph' AND wait_event_type = 'Extension' AND
+			(SELECT sum(resident_bytes) FROM gpugraph_stat_device) >
+				(SELECT coalesce(sum(bytes), 0) FROM gpugraph_stat_index)") > 0;
+}
+
 # Wait for a backend that waits for the device; its process id.
 sub waiting_pid
 {
@@ -367,7 +380,7 @@ sub query_forms
 	my @forms = map { "SELECT id FROM items $_" } "$near LIMIT 30", "$near LIMIT 3000",
 		"WHERE cat = 7 $near LIMIT 100", "WHERE cat = 7 $near";
 	my $sql = "SELECT 'search ' || query, tid, distance FROM gpugraph_search('items_idx',
-		(SELECT array_agg(val ORDER BY q) FROM queries), 10) ORDER BY query, distance";
+		(SELECT array_agg(val ORDER BY q) FROM queries), 10) ORDER BY query, distance, tid";
 
 	$sql .= "; WITH ids AS MATERIALIZED (SELECT array_agg(id) AS a FROM ($forms[$_]) s)
 		SELECT $_, id, val <-> $query FROM ids, unnest(a) WITH ORDINALITY u(id, n)

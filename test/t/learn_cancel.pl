@@ -21,13 +21,13 @@ sub state_of
 		$node->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_samples');
 }
 
-# progress, seen from another session every 5 ms
-my $learner = start_psql($node, 'SET max_parallel_maintenance_workers = 0', 'SELECT learn()');
-my $seen = $node->safe_psql('postgres', <<'SQL');
-CREATE TEMP TABLE seen (n serial, command text, phase text, done bigint, total bigint);
+# progress, seen every 5 ms from another session, which is there before it begins
+my $watcher = start_psql($node, <<'CREATE', <<'WATCH', <<'SUM');
+CREATE TEMP TABLE seen (n serial, command text, phase text, done bigint, total bigint)
+CREATE
 DO $$
 BEGIN
-	FOR i IN 1 .. 5000 LOOP
+	FOR i IN 1 .. 20000 LOOP
 		PERFORM pg_stat_clear_snapshot();
 		INSERT INTO seen (command, phase, done, total)
 			SELECT command, phase, tuples_done, tuples_total FROM pg_stat_progress_create_index
@@ -36,14 +36,18 @@ BEGIN
 			AND EXISTS (SELECT FROM seen);
 		PERFORM pg_sleep(0.005);
 	END LOOP;
-END $$;
+END $$
+WATCH
 SELECT count(*) > 5, count(DISTINCT done) > 5, bool_and(done <= total), max(total),
 	bool_and(command IS NULL),
 	(SELECT count(*) FROM (SELECT done - lag(done) OVER (ORDER BY n) AS step FROM seen
 		WHERE phase ~ 'learning') s WHERE step < 0)
-	FROM seen WHERE phase = 'building index: learning edges';
-SQL
-finish_psql($learner);
+	FROM seen WHERE phase = 'building index: learning edges'
+SUM
+isnt(backend_pid($node, 'FOR i IN 1 .. 20000'), '', 'somebody watches');
+$node->safe_psql('postgres', 'SET max_parallel_maintenance_workers = 0; SELECT learn()');
+is(finish_psql($watcher), '', 'until it is over');
+my $seen = $watcher->{out} =~ s/\n$//r;
 is($seen, 't|t|t|6000|t|0', 'the rows that are measured are counted');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_stat_progress_create_index'), 0,
 	'nothing is shown afterwards');

@@ -105,8 +105,9 @@ $node->safe_psql('postgres', "CREATE TABLE t$_ AS SELECT * FROM items WHERE id <
 $node->safe_psql('postgres', 'DROP TABLE t9; REINDEX INDEX CONCURRENTLY items_idx');
 $node->safe_psql('postgres', "SELECT ask('t10', 1, 2000), ask('items', 1, 3000)");
 ok(defined wait_for(sub { return sample() >= 1000; }), 'an index that was built anew');
-is($node->safe_psql('postgres', "SELECT count(*) > 0 FROM gpugraph_samples
-	WHERE relid = 't10'::regclass"), 't', 'and another one');
+ok(defined wait_for(sub { return $node->safe_psql('postgres',
+	"SELECT count(*) FROM gpugraph_samples WHERE relid = 't10'::regclass") > 0; }),
+	'and another one');
 
 # a standby answers, and keeps nothing
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));

@@ -212,6 +212,14 @@ for my $step (1 .. 16)
 cmp_ok($cancelled, '>', 0, 'some were cancelled');
 index_is_complete($node, 'cancelled at every step');
 
+# For how long a call may hang: a graph that is really built takes some time.
+sub device_timeout
+{
+	$node->append_conf('postgresql.conf', "gpugraph.device_timeout = '$_[0]'\n");
+	$node->reload;
+	return;
+}
+
 # ---- the device's worker ends, fails, or hangs
 my $pid = of_device($node, 'pid');
 insert(200);
@@ -228,8 +236,7 @@ for my $case ([ graph => qr/device lost while building a graph/ ],
 	my ($fault, $why) = @$case;
 
 	ok(defined wait_for(sub { return of_device($node, 'state') eq 'up' }), "$fault: a worker");
-	$node->append_conf('postgresql.conf', "gpugraph.device_timeout = '2s'\n");
-	$node->reload;
+	device_timeout('2s') if $fault eq 'graph_hang';
 	$pid = of_device($node, 'pid');
 	insert(200);
 	is((merge_with("SET gpugraph.fault = $fault"))[0], 'the CPU', "$fault: by the CPU");
@@ -237,14 +244,13 @@ for my $case ([ graph => qr/device lost while building a graph/ ],
 	ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't' }),
 		"$fault: another worker has the device");
 	is(log_lines($node, $why), 1, "$fault: the log says it once");
+	device_timeout('20s');
 	insert(200);
 	is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', "$fault: the next one is not");
 	device_is_empty($fault);
 }
 
 # ---- in the background, beside DDL
-$node->append_conf('postgresql.conf', "gpugraph.device_timeout = '20s'\n");
-$node->reload;
 
 # A table with an index that its rows are enough to have sealed.
 sub grow

@@ -5,7 +5,6 @@ use warnings;
 
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 use Gpugraph;
 use Merging;
@@ -33,20 +32,7 @@ sub insert_and_seal
 sub worker
 {
 	return $node->safe_psql('postgres', "SELECT pid FROM gpugraph_stat_merge
-		WHERE index = 'items_idx'::regclass AND phase = 'building graph'");
-}
-
-# Is a merge under way whose graph the device holds? Its memory is not that of an index. Nor is that
-# of a load, which ends soon, and is not there while a graph is built.
-sub is_held
-{
-	for (1 .. 5)
-	{
-		return 0 if worker() eq '' || of_device($node,
-			'resident_bytes > (SELECT coalesce(sum(bytes), 0) FROM gpugraph_stat_index)') ne 't';
-		usleep(100_000);
-	}
-	return 1;
+		WHERE index = 'items_idx'::regclass");
 }
 
 # Insert until the device holds a merge; the number of segments then.
@@ -56,10 +42,10 @@ sub hold
 
 	for (1 .. 40)
 	{
-		last if is_held();
+		last if holds_graph($node);
 		insert_and_seal();
 	}
-	ok(defined wait_for(sub { return is_held() }), "$what: the device holds a merge");
+	ok(defined wait_for(sub { return holds_graph($node) }), "$what: the device holds a merge");
 	return merge_info($node, 'segments');
 }
 
@@ -67,9 +53,10 @@ sub hold
 insert_and_seal();
 $node->safe_psql('postgres', "INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source
 	WHERE id <= 0.6 * $seal_rows");
-ok(defined wait_for(sub { return is_held() }), 'idle: the device holds a merge');
+ok(defined wait_for(sub { return holds_graph($node) }), 'idle: the device holds a merge');
 ok(insert_and_seal(), 'idle: new rows are sealed meanwhile');
-ok(is_held(), 'idle: the merge is still under way');
+ok(defined wait_for(sub { return holds_graph($node) }),
+	'idle: the merge is still under way');
 set_fault($node, 'none');
 ok(defined wait_for(sub { return of_device($node, 'merges') > 0 }), 'idle: the device builds');
 ok(wait_for_merges($node), 'idle: the merge ends');
@@ -88,7 +75,8 @@ for (1 .. 24)
 }
 is($sealed, 24, 'the delta is sealed each time');
 cmp_ok($most, '<=', 6, "24 times $seal_rows new rows: no more than 6 segments");
-ok(is_held(), 'the large merge is still under way');
+ok(defined wait_for(sub { return holds_graph($node) }),
+	'the large merge is still under way');
 index_is_complete($node, 'new segments merged');
 truth_by_device($node, 'new segments merged');
 
@@ -96,7 +84,8 @@ truth_by_device($node, 'new segments merged');
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
 $node->safe_psql('postgres', 'VACUUM items');
 ok(insert_and_seal(), 'sealed after VACUUM') for 1 .. 4;
-ok(is_held(), 'the large merge is still under way after VACUUM');
+ok(defined wait_for(sub { return holds_graph($node) }),
+	'the large merge is still under way after VACUUM');
 index_is_complete($node, 'VACUUM, and its rows\' places used again');
 
 # kill -9 of a worker that is within both

@@ -5,22 +5,20 @@ use warnings;
 
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 use Gpugraph;
 
 my $node = new_node('progress');
 $node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
 
-# Sample a build in another session, every 5 ms, and test what was seen.
+# Sample a build in another session, which is there before it begins, every 5 ms, and test what was
+# seen.
 sub watch
 {
 	my ($workers) = @_;
-	my $session = start_psql($node, "SET max_parallel_maintenance_workers = $workers",
-		'SET min_parallel_table_scan_size = 0',
-		'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
-	my $samples = $node->safe_psql('postgres', <<'SQL');
-CREATE TEMP TABLE samples (n serial, phase text, done bigint, total bigint);
+	my $watcher = start_psql($node, <<'CREATE', <<'WATCH', <<'SUM');
+CREATE TEMP TABLE samples (n serial, phase text, done bigint, total bigint)
+CREATE
 DO $$
 BEGIN
 	FOR i IN 1 .. 20000 LOOP
@@ -31,19 +29,28 @@ BEGIN
 				CASE WHEN pages THEN blocks_total ELSE tuples_total END
 			FROM pg_stat_progress_create_index,
 				LATERAL (SELECT phase ~ 'writing|syncing' AS pages) p;
-		EXIT WHEN i > 200 AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index);
+		EXIT WHEN NOT EXISTS (SELECT FROM pg_stat_progress_create_index)
+			AND EXISTS (SELECT FROM samples);
 		PERFORM pg_sleep(0.005);
 	END LOOP;
-END $$;
+END $$
+WATCH
 SELECT phase, count(*), min(done), max(done), max(total),
 	count(*) FILTER (WHERE done > total AND phase !~ 'loading'),
 	min(n),
 	(SELECT count(*)
 	FROM (SELECT done - lag(done) OVER (ORDER BY n) AS step FROM samples b
 	WHERE b.phase = a.phase) s WHERE step < 0)
-FROM samples a GROUP BY phase ORDER BY min(n);
-SQL
-	is(finish_psql($session), '', "$workers workers: the build succeeds");
+FROM samples a GROUP BY phase ORDER BY min(n)
+SUM
+
+	isnt(backend_pid($node, 'FOR i IN 1 .. 20000'), '', "$workers workers: somebody watches");
+	is(($node->psql('postgres', "SET max_parallel_maintenance_workers = $workers;
+		SET min_parallel_table_scan_size = 0;
+		CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)"))[0], 0,
+		"$workers workers: the build succeeds");
+	is(finish_psql($watcher), '', "$workers workers: it was watched to its end");
+	my $samples = $watcher->{out};
 	note $samples;
 	my %seen;
 	my @order;

@@ -174,7 +174,7 @@ for my $order (qw(strict_order relaxed_order off))
 }
 $node->safe_psql('postgres', 'ALTER DATABASE postgres RESET gpugraph.iterative_scan');
 index_is_complete($node, 'in part');
-my $search = "SELECT md5(string_agg(s::text, ',' ORDER BY query, distance))
+my $search = "SELECT md5(string_agg(s::text, ',' ORDER BY query, distance, tid))
 	FROM gpugraph_search('items_idx', (SELECT array_agg(val ORDER BY q) FROM queries), 10) s";
 is(sql($search), sql("SET gpugraph.engine = cpu; $search"), 'gpugraph_search');
 my $graph = "SELECT count(*), round(sum(distance)::numeric, 1)

@@ -10,7 +10,6 @@ use Gpugraph;
 use Residency;
 
 my $node = four_device_node('spread', <<'CONF');
-gpugraph.device_timeout = 1s
 gpugraph.merge_workers = 0
 CONF
 

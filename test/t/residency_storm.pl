@@ -82,18 +82,18 @@ for my $name (sort keys %scripts)
 	}
 }
 
-# the worker is terminated every few seconds
+# The worker is terminated every few seconds. On a busy machine it may take some to come back, as on
+# a GPU, whose driver is slow to start.
 my $until = time + $seconds;
+my $least = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu' ? 2 : 1;
 my $kills = 0;
-while (time < $until - 3)
+while (time < $until - 3 || ($kills < $least && time < $until + 60))
 {
 	usleep(2_500_000);
 	my $pid = of_device($node, 'coalesce(pid, 0)');
 	$kills += kill 'TERM', $pid if $pid != 0;
 }
-# a GPU's driver may take seconds to start
-cmp_ok($kills, '>', ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu' ? 1 : 0,
-	'the worker was terminated more than once');
+cmp_ok($kills, '>=', $least, 'the worker was terminated more than once');
 
 for my $job (@running)
 {
