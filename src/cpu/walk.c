@@ -281,9 +281,9 @@ load_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count, bool walk_the
 	{
 		uint64_t	key = key_of(walk->measured[i], slots[i]);
 
-		if (walk->pivot_listed == PIVOT_LIST)
+		if (walk->pivot_listed == walk->pivot_room)
 		{
-			if (key > walk->pivot_list[PIVOT_LIST - 1])
+			if (key > walk->pivot_list[walk->pivot_room - 1])
 				continue;
 			walk->pivot_listed--;
 		}
@@ -305,6 +305,17 @@ sweep_pivots(gg_walk *walk)
 	return load_pivots(walk, pivots, count, false);
 }
 
+/* The length of the pivot walk's list. */
+static uint32_t
+pivot_list_length(size_t itopk)
+{
+	size_t		third = itopk / 3;
+
+	if (third < PIVOT_LIST)
+		return PIVOT_LIST;
+	return third < PIVOT_LIST_MAX ? (uint32_t) third : PIVOT_LIST_MAX;
+}
+
 /* First nodes of a walk: the pivots nearest to the query, and those measured on the way. */
 gg_code
 gg_walk_enter(gg_walk *walk)
@@ -313,6 +324,7 @@ gg_walk_enter(gg_walk *walk)
 	gg_code		code;
 
 	walk->pivot_listed = 0;
+	walk->pivot_room = pivot_list_length(walk->itopk);
 	if (walk->source.npivots <= PIVOTS_MEASURED_ALL)
 		return sweep_pivots(walk);
 

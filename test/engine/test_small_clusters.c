@@ -5,6 +5,11 @@
  * of its rows stay within it, few edges lead in, and a query there got not one right answer at any
  * width.  The fix: rows around which no pivot lies become pivots (src/cpu/connect.c, cover_nodes).
  *
+ * Two more.  Rows at the edge of a cluster were compared with rows of other clusters alone, had
+ * edges to those, and no list of any length found them by their own vectors (src/cpu/cells.c,
+ * PIVOT_REGIONS).  And a longer list entered by as few pivots as a short one, so that what it
+ * missed did not depend on its length (src/cpu/walk.h, PIVOT_LIST).
+ *
  * Clusters of 40 rows have more than a node's degree.  Those of 12 make a twelfth of all rows
  * pivots.
  */
@@ -83,9 +88,86 @@ check_clusters(uint32_t clusters, uint32_t rows_each)
 	free(distances);
 }
 
+/* How many of the rows, in clusters side by side, a list does not find by their own vectors? */
+static uint32_t
+lost_rows(const float *rows, uint32_t n, uint32_t dim, uint64_t seed, uint32_t itopk)
+{
+	gg_dataset	data = {rows, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params params = {.graph_degree = 32,.intermediate_graph_degree = 64,.seed = seed};
+	gg_search_params search = {.k = 1,.itopk_size = itopk};
+	gg_control	control = {.threads = 1};
+	uint32_t   *found = malloc(sizeof(uint32_t) * n);
+	float	   *distances = malloc(sizeof(float) * n);
+	uint32_t	lost = 0;
+	gg_graph	graph;
+	gg_index   *index;
+
+	CHECK_OK(gg_cpu_engine.build(&data, &params, &control, &graph, NULL), "build");
+	CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &index), "index_open");
+	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, rows, n, &control, found, distances),
+			 "search");
+	for (uint32_t i = 0; i < n; i++)
+		lost += distances[i] != 0;
+	gg_cpu_engine.index_close(index);
+	gg_graph_free(&graph);
+	free(found);
+	free(distances);
+	return lost;
+}
+
+/* Rows whose elements spread as wide as half the distance between centres do. */
+static float *
+wide_clusters(uint32_t n, uint32_t dim, uint32_t clusters, uint64_t seed)
+{
+	harness_random random = {seed};
+	float	   *centres = malloc(sizeof(float) * clusters * dim);
+	float	   *rows = malloc(sizeof(float) * n * dim);
+
+	for (uint32_t i = 0; i < clusters * dim; i++)
+		centres[i] = 0.58 * harness_normal(&random);
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t d = 0; d < dim; d++)
+			rows[(size_t) i * dim + d] = centres[i % clusters * dim + d] +
+				0.25 * harness_normal(&random);
+	free(centres);
+	return rows;
+}
+
+static void
+check_edges_of_clusters(void)
+{
+	uint32_t	n = harness_size(8000, 600);
+	uint32_t	lost = 0;
+
+	for (uint64_t seed = 1; seed <= 8; seed++)
+	{
+		float	   *rows = wide_clusters(n, 16, 40, seed);
+
+		lost += lost_rows(rows, n, 16, seed, 64);
+		free(rows);
+	}
+	/* 5 with 6 regions of a pivot */
+	CHECK(lost <= 2, "40 clusters, 8 times: %u rows of 8 x %u are not found by themselves", lost,
+		  n);
+}
+
+static void
+check_longer_lists(void)
+{
+	uint32_t	n = harness_size(40000, 600);
+	float	   *rows = wide_clusters(n, 64, n / 100, 1);
+	uint32_t	lost = lost_rows(rows, n, 64, 1, 192);
+
+	/* 36 with 32 pivots whatever the list */
+	CHECK(lost <= n / 10000, "lists of 192: %u rows of %u are not found by themselves", lost, n);
+	free(rows);
+}
+
 int
 main(void)
 {
+	check_edges_of_clusters();
+	check_longer_lists();
 	check_clusters(harness_size(300, 6), 40);
 	check_clusters(harness_size(4000, 100), 12);
 	return harness_finish();
