@@ -136,7 +136,7 @@ wide_clusters(uint32_t n, uint32_t dim, uint32_t clusters, uint64_t seed)
 static void
 check_edges_of_clusters(void)
 {
-	uint32_t	n = harness_size(8000, 600);
+	uint32_t	n = harness_size(8000, 8);
 	uint32_t	lost = 0;
 
 	for (uint64_t seed = 1; seed <= 8; seed++)
@@ -154,7 +154,7 @@ check_edges_of_clusters(void)
 static void
 check_longer_lists(void)
 {
-	uint32_t	n = harness_size(40000, 600);
+	uint32_t	n = harness_size(40000, 40);
 	float	   *rows = wide_clusters(n, 64, n / 100, 1);
 	uint32_t	lost = lost_rows(rows, n, 64, 1, 192);
 
