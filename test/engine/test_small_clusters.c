@@ -5,10 +5,11 @@
  * of its rows stay within it, few edges lead in, and a query there got not one right answer at any
  * width.  The fix: rows around which no pivot lies become pivots (src/cpu/connect.c, cover_nodes).
  *
- * Two more.  Rows at the edge of a cluster were compared with rows of other clusters alone, had
- * edges to those, and no list of any length found them by their own vectors (src/cpu/cells.c,
- * PIVOT_REGIONS).  And a longer list entered by as few pivots as a short one, so that what it
- * missed did not depend on its length (src/cpu/walk.h, PIVOT_LIST).
+ * Two more bugs lost rows of small clusters.  Rows at the edge of a cluster were compared with rows
+ * of other clusters alone, and had edges to those, so that no list found them by their own vectors.
+ * Each pivot now belongs to more regions (src/cpu/cells.c, PIVOT_REGIONS).  And a long list entered
+ * by as few pivots as a short one, so it found no more clusters.  Now it enters by more
+ * (src/cpu/walk.h, PIVOT_LIST).
  *
  * Clusters of 40 rows have more than a node's degree.  Those of 12 make a twelfth of all rows
  * pivots.
