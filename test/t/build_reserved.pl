@@ -66,7 +66,7 @@ is(reserved(), '0', 'at first nothing is reserved');
 my ($holder, $session) = held_build('beside', "CREATE INDEX items_idx ON items $options");
 my $first = reserved();
 cmp_ok($first, '>', $rows * 64 * 4, 'rows and more are reserved');
-cmp_ok($first, '<', 90 * $mb, '... but no more than there is');
+cmp_ok($first, '<', 90 * $mb, '... but no more than there is') if $played;
 my $watch = start_psql($node, 'SET gpugraph.fault = hold_build',
 	"CREATE INDEX more_idx ON more $options");
 ok(defined wait_for(sub { return reserved() > $first }), 'another build reserves beside it');
