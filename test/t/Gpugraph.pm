@@ -14,8 +14,8 @@ use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
-	start_psql finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
-	wait_for_progress make_signal_build backend_pid hold_lock hold_at rests_at);
+	start_psql finish_psql has_ended start_pgbench repeat_psql wait_for kill_9 kill_9_server
+	wait_until_up wait_for_progress make_signal_build backend_pid hold_lock hold_at rests_at);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -150,6 +150,15 @@ sub finish_psql
 
 	eval { $session->{harness}->finish; };
 	return $session->{err};
+}
+
+# Without a look at its output nobody hears of a session's end.
+sub has_ended
+{
+	my ($session) = @_;
+
+	eval { $session->{harness}->pump_nb; };
+	return !$session->{harness}->pumpable;
 }
 
 # A pgbench in the background, for finish_psql(). Its scripts are pairs of name@weight and text.
