@@ -246,21 +246,22 @@ sub wait_for_progress
 		sub {
 			$pid = $node->safe_psql('postgres',
 				"SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ '$phase' LIMIT 1");
-			eval { $session->{harness}->pump_nb; };
-			return $pid ne '' || !$session->{harness}->pumpable;
+			return $pid ne '' || has_ended($session);
 		});
 	return $pid eq '' ? undef : $pid;
 }
 
 # signal_build(): a build takes half a second, and a client that asks for its phase misses most of
-# them. This looks every half millisecond and sends the signal itself. It returns the time, or null
-# when the build ended, or none came, and the phase was not met.
+# them. This looks every half millisecond and sends the signal itself: to the build or, where
+# nworkers is not 0, to one of so many parallel workers, once they are there. It returns the time,
+# or null when the build ended, or none came, and the phase was not met.
 sub make_signal_build
 {
 	my ($node) = @_;
 
 	$node->safe_psql('postgres', <<'SQL');
-CREATE FUNCTION signal_build(phase_is text, terminate bool) RETURNS numeric LANGUAGE plpgsql AS $$
+CREATE FUNCTION signal_build(phase_is text, terminate bool, nworkers int DEFAULT 0) RETURNS numeric
+	LANGUAGE plpgsql AS $$
 DECLARE
 	began timestamptz := clock_timestamp();
 	builds bool := false;
@@ -268,8 +269,14 @@ DECLARE
 BEGIN
 	LOOP
 		PERFORM pg_stat_clear_snapshot();
-		SELECT pid, phase INTO build FROM pg_stat_progress_create_index;
-		IF FOUND AND build.phase ~ phase_is THEN
+		SELECT b.pid, phase, workers INTO build FROM pg_stat_progress_create_index b,
+			LATERAL (SELECT array_agg(pid) AS workers FROM pg_stat_activity
+				WHERE leader_pid = b.pid) w;
+		IF FOUND AND build.phase ~ phase_is AND
+			coalesce(cardinality(build.workers), 0) >= nworkers THEN
+			IF nworkers > 0 THEN
+				build.pid := build.workers[1];
+			END IF;
 			PERFORM CASE WHEN terminate THEN pg_terminate_backend(build.pid)
 				ELSE pg_cancel_backend(build.pid) END;
 			RETURN extract(epoch FROM clock_timestamp());
