@@ -14,8 +14,8 @@ use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
-	start_psql finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
-	wait_for_progress make_signal_build backend_pid hold_lock hold_at rests_at);
+	start_psql finish_psql has_ended start_pgbench repeat_psql wait_for kill_9 kill_9_server
+	wait_until_up wait_for_progress make_signal_build backend_pid hold_lock hold_at rests_at);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -152,6 +152,15 @@ sub finish_psql
 	return $session->{err};
 }
 
+# Without a look at its output nobody hears of a session's end.
+sub has_ended
+{
+	my ($session) = @_;
+
+	eval { $session->{harness}->pump_nb; };
+	return !$session->{harness}->pumpable;
+}
+
 # A pgbench in the background, for finish_psql(). Its scripts are pairs of name@weight and text.
 sub start_pgbench
 {
@@ -237,21 +246,22 @@ sub wait_for_progress
 		sub {
 			$pid = $node->safe_psql('postgres',
 				"SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ '$phase' LIMIT 1");
-			eval { $session->{harness}->pump_nb; };
-			return $pid ne '' || !$session->{harness}->pumpable;
+			return $pid ne '' || has_ended($session);
 		});
 	return $pid eq '' ? undef : $pid;
 }
 
 # signal_build(): a build takes half a second, and a client that asks for its phase misses most of
-# them. This looks every half millisecond and sends the signal itself. It returns the time, or null
-# when the build ended, or none came, and the phase was not met.
+# them. This looks every half millisecond and sends the signal itself: to the build or, where
+# nworkers is not 0, to one of so many parallel workers, once they are there. It returns the time,
+# or null when the build ended, or none came, and the phase was not met.
 sub make_signal_build
 {
 	my ($node) = @_;
 
 	$node->safe_psql('postgres', <<'SQL');
-CREATE FUNCTION signal_build(phase_is text, terminate bool) RETURNS numeric LANGUAGE plpgsql AS $$
+CREATE FUNCTION signal_build(phase_is text, terminate bool, nworkers int DEFAULT 0) RETURNS numeric
+	LANGUAGE plpgsql AS $$
 DECLARE
 	began timestamptz := clock_timestamp();
 	builds bool := false;
@@ -259,8 +269,14 @@ DECLARE
 BEGIN
 	LOOP
 		PERFORM pg_stat_clear_snapshot();
-		SELECT pid, phase INTO build FROM pg_stat_progress_create_index;
-		IF FOUND AND build.phase ~ phase_is THEN
+		SELECT b.pid, phase, workers INTO build FROM pg_stat_progress_create_index b,
+			LATERAL (SELECT array_agg(pid) AS workers FROM pg_stat_activity
+				WHERE leader_pid = b.pid) w;
+		IF FOUND AND build.phase ~ phase_is AND
+			coalesce(cardinality(build.workers), 0) >= nworkers THEN
+			IF nworkers > 0 THEN
+				build.pid := build.workers[1];
+			END IF;
 			PERFORM CASE WHEN terminate THEN pg_terminate_backend(build.pid)
 				ELSE pg_cancel_backend(build.pid) END;
 			RETURN extract(epoch FROM clock_timestamp());

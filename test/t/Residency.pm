@@ -17,7 +17,7 @@ our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of
 	state_of wait_for_state answered_by truth truth_by_device truth_by_codes truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
 	forms_agree shares shares_are leave_room served_node set_fault waiting_are answered_together
-	holds_graph $nearest);
+	holds_graph restarts give_up_who_hangs $nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -293,6 +293,28 @@ sub holds_graph
 		WHERE phase = 'building graph' AND wait_event_type = 'Extension' AND
 			(SELECT sum(resident_bytes) FROM gpugraph_stat_device) >
 				(SELECT coalesce(sum(bytes), 0) FROM gpugraph_stat_index)") > 0;
+}
+
+# How often workers of all devices were started again.
+sub restarts
+{
+	my ($node) = @_;
+	return $node->safe_psql('postgres', 'SELECT sum(restarts) FROM gpugraph_stat_device');
+}
+
+# Wait until a device that hangs is given up; before: restarts() before it did. The time for that is
+# short only until then, while nothing else works: on a busy machine a load takes longer.
+sub give_up_who_hangs
+{
+	my ($node, $before) = @_;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_timeout = '1s'");
+	$node->reload;
+	wait_for(sub { return $node->safe_psql('postgres', "SELECT bool_or(state <> 'up')
+		OR sum(restarts) > $before FROM gpugraph_stat_device") eq 't'; });
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.device_timeout');
+	$node->reload;
+	return;
 }
 
 # Wait for a backend that waits for the device; its process id.

@@ -34,14 +34,6 @@ my @statements = (
 	[ 'REINDEX INDEX CONCURRENTLY', 'REINDEX INDEX CONCURRENTLY items_idx' ],
 	[ 'DROP INDEX CONCURRENTLY', 'DROP INDEX CONCURRENTLY items_idx' ]);
 
-sub ended
-{
-	my ($session) = @_;
-
-	eval { $session->{harness}->pump_nb };
-	return !$session->{harness}->pumpable;
-}
-
 # how many sessions wait for a lock; waits for a load are not among them
 sub blocked
 {
@@ -56,7 +48,7 @@ sub all_end
 	my @sessions = @_;
 	my $ended = defined wait_for(
 		sub {
-			return !grep { !ended($_) } @sessions;
+			return !grep { !has_ended($_) } @sessions;
 		});
 
 	if (!$ended)
@@ -81,10 +73,10 @@ sub meet
 	is(wait_for_state($node, 'loading'), 'loading', "$what: a load is under way");
 	my $changing;
 	unserved { $changing = start_psql($node, $statement); };
-	ok(defined wait_for(sub { return blocked() || ended($changing); }), "$what: it is there");
+	ok(defined wait_for(sub { return blocked() || has_ended($changing); }), "$what: it is there");
 	my $later = start_psql($node, 'SET enable_seqscan = off', $nearest);
 
-	wait_for(sub { return blocked() > 1 || ended($later); });
+	wait_for(sub { return blocked() > 1 || has_ended($later); });
 	set_fault($node);
 	ok(all_end($waiting, $changing, $later), "$what: all end");
 	is($waiting->{err} . $changing->{err} . $later->{err}, '', "$what: without an error");

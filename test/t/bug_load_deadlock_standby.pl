@@ -27,11 +27,7 @@ unserved { $primary->safe_psql('postgres', 'REINDEX INDEX items_idx'); };
 ok(defined wait_for(sub { return $standby->safe_psql('postgres', "SELECT count(*) FROM pg_locks
 	WHERE mode = 'AccessExclusiveLock' AND NOT granted") > 0; }), 'it waits there');
 set_fault($standby);
-my $ended = defined wait_for(
-	sub {
-		eval { $waiting->{harness}->pump_nb };
-		return !$waiting->{harness}->pumpable;
-	});
+my $ended = defined wait_for(sub { return has_ended($waiting); });
 ok($ended, 'who waits for it ends');
 $standby->safe_psql('postgres',
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity

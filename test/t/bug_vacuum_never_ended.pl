@@ -59,11 +59,7 @@ for my $round (1 .. 3)
 	ok(defined wait_for(sub { return merge_info($node, 'generation') >= $before + 3 }),
 		"round $round: flips beside it");
 	finish_psql($holder);
-	my $ended = defined wait_for(
-		sub {
-			eval { $vacuum->{harness}->pump_nb };
-			return !$vacuum->{harness}->pumpable;
-		});
+	my $ended = defined wait_for(sub { return has_ended($vacuum); });
 	ok($ended, "round $round: VACUUM ends beside them");
 	my $flips = merge_info($node, 'generation') - $before;
 

@@ -42,6 +42,23 @@ my $size = $node->safe_psql('postgres', "SELECT pg_database_size('postgres')");
 
 make_signal_build($node);
 
+# Run a build that signal_build() with these arguments is to signal. What it says of errors, and the
+# seconds from the signal to its end, undefined when there was none.
+sub signalled
+{
+	my ($arguments, @sql) = @_;
+	my $watch = start_psql($node, "SELECT 'at ' || signal_build($arguments)");
+
+	backend_pid($node, 'signal_build');
+	my $err = finish_psql(start_psql($node, @sql));
+	my $end = time;
+
+	finish_psql($watch);
+	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
+	my ($signal) = $watch->{out} =~ /^at ([\d.]+)/m;
+	return ($err, defined $signal ? $end - $signal : undef);
+}
+
 # Seconds from a signal to the end of the statement. The machine may be busy: the best of a few.
 # Undefined when the phase was over too soon each time.
 sub try_cancel
@@ -51,17 +68,10 @@ sub try_cancel
 
 	for my $attempt (1 .. 4)
 	{
-		my $watch = start_psql($node, "SELECT 'at ' || signal_build('$phase', $terminate)");
-		backend_pid($node, 'signal_build');
-		my $session = start_psql($node, create());
-		my $err = finish_psql($session);
-		my $end = time;
+		my ($err, $took) = signalled("'$phase', $terminate", create());
 
-		finish_psql($watch);
-		$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
-		my ($signal) = $watch->{out} =~ /^at ([\d.]+)/m;
-		next unless defined $signal && $err =~ /cancel|terminating/;
-		$best = $end - $signal if !defined $best || $end - $signal < $best;
+		next unless defined $took && $err =~ /cancel|terminating/;
+		$best = min($took, $best // ());
 		last if $best < 0.5;
 	}
 	return $best;
@@ -122,29 +132,15 @@ for my $case ([ 'loading', $slow ], [ 'neighbors', $create ])
 	my ($phase, $sql) = @$case;
 	my ($err, $best);
 
-	# the build may be over before it is met, and the machine may be busy
-	for my $attempt (1 .. 10)
+	# the machine may be busy
+	for my $attempt (1 .. 4)
 	{
-		my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 2', $sql);
+		my ($ended, $took) =
+			signalled("'$phase', true, 2", 'SET max_parallel_maintenance_workers = 2', $sql);
 
-		wait_for_progress($node, $phase, $session);
-		wait_for(
-			sub {
-				eval { $session->{harness}->pump_nb; };
-				return workers_left() eq '2' || !$session->{harness}->pumpable;
-			});
-		$node->safe_psql('postgres',
-			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE backend_type = 'parallel worker' LIMIT 1");
-		my $start = time;
-		my $ended = finish_psql($session);
-		if ($ended eq '')
-		{
-			$node->safe_psql('postgres', 'DROP INDEX items_idx');
-			next;
-		}
+		next if !defined $took || $ended eq '';
 		$err = $ended;
-		$best = min(time - $start, $best // ());
+		$best = min($took, $best // ());
 		last if $best < 0.5 || $err !~ $worker_ended;
 	}
 	like($err // '', $worker_ended, "a worker is terminated while $phase");
@@ -190,6 +186,8 @@ for my $step (1 .. $steps)
 		if ($rc == 0)
 		{
 			$node->safe_psql('postgres', 'DROP INDEX items_idx');
+			# the machine may have been busier when it was measured: that long it takes at most
+			$whole = $took if $took < $whole;
 			last;
 		}
 		like($err, qr/statement timeout/, "statement_timeout = $ms ms: says so");

@@ -59,9 +59,12 @@ for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 		my $session = start_psql($node, 'VACUUM items');
 		my $pid;
 
-		wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
-			WHERE locktype = 'object' AND objid = 'items_idx'::regclass"); return $pid ne '' ||
-			!$session->{harness}->pumpable; });
+		wait_for(
+			sub {
+				$pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
+					WHERE locktype = 'object' AND objid = 'items_idx'::regclass");
+				return $pid ne '' || has_ended($session);
+			});
 		$node->safe_psql('postgres', "SELECT $how($pid)") if $pid ne '';
 		finish_psql($session);
 	}

@@ -171,17 +171,29 @@ note("at most $most of $limit entries, $peak bytes, $parked of them kept");
 
 # one VACUUM after the last old snapshot
 $node->safe_psql('postgres', 'VACUUM items');
-my ($size, $used) = split /\|/, merge_info($node, 'total_bytes, total_bytes - free_bytes');
-
+my $generation = merge_info($node, 'generation');
 $node->safe_psql('postgres', 'CREATE INDEX fresh_idx ON items USING gpugraph (val vector_l2_ops)');
 my $fresh = merge_info($node, 'total_bytes', 'fresh');
 
 $node->safe_psql('postgres', 'DROP INDEX fresh_idx');
+# a merge under way has its new segment beside those that it merges
+my ($size, $used);
+ok(defined wait_for(
+		sub {
+			($size, $used) = split /\|/,
+				merge_info($node, 'total_bytes, total_bytes - free_bytes');
+			return $used <= 1.7 * $fresh;
+		}), 'at most 1.7 times a fresh index is in use');
 note("$size bytes, $used of them in use, a fresh index $fresh");
-cmp_ok($used, '<=', 1.7 * $fresh, 'at most 1.7 times a fresh index is in use');
 cmp_ok($peak - $parked, '<=', 1.7 * $fresh, 'nor was the index larger but for what snapshots kept');
-ok(defined wait_for(sub { merge_info($node, 'total_bytes') <= 1.7 * $fresh }),
-	'nor is its file longer');
+sub is_short { return merge_info($node, 'total_bytes') <= 1.7 * $fresh }
+# On a busy machine the merge of an index that rests may come after VACUUM. The next VACUUM gives
+# back what it left.
+wait_for(sub { return is_short() || $node->safe_psql('postgres',
+	'SELECT count(*) FROM gpugraph_stat_merge') == 0 });
+$node->safe_psql('postgres', 'VACUUM items')
+	if !is_short() && merge_info($node, 'generation') > $generation;
+ok(defined wait_for(\&is_short), 'nor is its file longer');
 note('then ' . merge_info($node, "total_bytes || ', of them free ' || free_bytes"));
 
 # nothing lost: 490 of the prepared rows were committed, the others rolled back

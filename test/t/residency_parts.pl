@@ -9,14 +9,13 @@ use Gpugraph;
 use Residency;
 
 my $node = four_device_node('parts', <<'CONF');
-gpugraph.device_timeout = 1s
+gpugraph.device_timeout = 20s
 gpugraph.merge_workers = 0
 CONF
 
 sub sql { return $node->safe_psql('postgres', $_[0]) }
 sub whole { return devices_have_all($node) }
 sub all_forms { return query_forms($node) }
-my $near = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)';
 
 my $bytes = sql("SELECT gpugraph_prewarm('items_idx')");
 my $recall = (split / /, who_answers($node))[0];
@@ -42,8 +41,12 @@ for my $fault (qw(exit hang))
 {
 	my $up = "SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'";
 
-	is(sql("SET enable_seqscan = off; SET gpugraph.fault = $fault; SELECT count(*)
-		FROM (SELECT id FROM items $near LIMIT 10) s"), 10, "$fault: an answer");
+	my $restarts = restarts($node);
+	my $asking = start_psql($node, 'SET enable_seqscan = off', "SET gpugraph.fault = $fault",
+		$nearest);
+
+	give_up_who_hangs($node, $restarts) if $fault eq 'hang';
+	is(finish_psql($asking) . $asking->{out}, "10\n", "$fault: an answer");
 	forms_agree(all_forms(), $forms, "$fault: the others, and the CPU, answer");
 	ok(defined wait_for(sub { return sql($up) == 4; }), "$fault: the device is back");
 	ok(whole(), "$fault: and has its share");

@@ -117,7 +117,7 @@ for my $i (0 .. $rounds - 1)
 	$disturb[$i < @disturb ? $i : rand @disturb]->();
 	usleep(rand 400_000);
 }
-my $running = $load->{harness}->pumpable;
+my $running = !has_ended($load);
 $load->{harness}->signal('INT');
 is(finish_psql($load), '', 'no statement fails, and all agree');
 ok($running, 'clients went on to the end');

@@ -132,14 +132,15 @@ cmp_ok(of_index($node, 'delta_pages', 'wide_idx'), '>', 100, 'and that of the lo
 	my $limited = $node->safe_psql('postgres',
 		"SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'");
 
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 	$node->safe_psql('postgres', "ALTER DATABASE postgres SET transaction_timeout = '400ms'")
 		if $limited;
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 	is(($node->psql('postgres',
 		($limited ? 'SET transaction_timeout = 0; ' : '')
 		. "SET gpugraph.fault = load_readers; $prewarm"))[0], 0,
 		'a load may take longer than a transaction');
-	$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET transaction_timeout') if $limited;
+	$node->safe_psql('postgres', 'SET transaction_timeout = 0;
+		ALTER DATABASE postgres RESET transaction_timeout') if $limited;
 }
 
 # ---- one reader's end, the last or the first
@@ -225,8 +226,7 @@ for my $sql ('REINDEX INDEX items_idx', 'DROP INDEX items_idx')
 	unserved { $changing = start_psql($node, $sql); };
 	ok(defined wait_for(
 			sub {
-				eval { $changing->{harness}->pump_nb };
-				return !$changing->{harness}->pumpable || $node->safe_psql('postgres',
+				return has_ended($changing) || $node->safe_psql('postgres',
 					"SELECT count(*) FROM pg_stat_activity
 					WHERE query = '$sql' AND wait_event_type = 'Lock'") > 0;
 			}), "$sql: it comes while the readers rest");

@@ -115,38 +115,31 @@ for my $fault (qw(launch device exit hang ring_full))
 {
 	my ($gpu) = answered_by($node);
 	my $lost = $fault ne 'launch' && $fault ne 'ring_full';
-	my $restarts = sql('SELECT sum(restarts) FROM gpugraph_stat_device');
+	my $restarts = restarts($node);
+	my $asking = start_psql($node, 'SET enable_seqscan = off', "SET gpugraph.fault = $fault",
+		$nearest);
 
-	# so short a time only while nothing else asks
-	setting('gpugraph.device_timeout', '1s') if $fault eq 'hang';
-	is(sql("SET enable_seqscan = off; SET gpugraph.fault = $fault;
-		SELECT count(*) FROM (SELECT id FROM items
-			ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s"), 10,
-		"$fault: an answer");
+	give_up_who_hangs($node, $restarts) if $fault eq 'hang';
+	is(finish_psql($asking) . $asking->{out}, "10\n", "$fault: an answer");
 	is(join(' ', answered_by($node)), $gpu + 1 . " $cpu", "$fault: by another device");
 	truth_by_device($node, "$fault: afterwards");
-	setting('gpugraph.device_timeout') if $fault eq 'hang';
 	next unless $lost;
-	ok(defined wait_for(sub {
-		return all_up() && sql('SELECT sum(restarts) FROM gpugraph_stat_device') == $restarts + 1;
-	}), "$fault: the device comes back");
+	ok(defined wait_for(sub { return all_up() && restarts($node) == $restarts + 1; }),
+		"$fault: the device comes back");
 	ok(defined wait_for(sub { return copies() == 4; }), "$fault: with its copy");
 	$cpu = of_index($node, 'queries_cpu');
 }
 
 # ---- a holder hangs while a merge is handed over: the flip does not wait until it is replaced
 sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 300');
-my $restarts = sql('SELECT sum(restarts) FROM gpugraph_stat_device');
+my $restarts = restarts($node);
 is(sql("SET gpugraph.fault = hang_load; SELECT gpugraph_merge('items_idx')"), 't',
 	'hand-over: the merge ends');
-is(sql('SELECT sum(restarts) FROM gpugraph_stat_device'), $restarts,
-	'hand-over: and did not wait for the device');
+is(restarts($node), $restarts, 'hand-over: and did not wait for the device');
 truth_by_device($node, 'hand-over: the other holders');
-setting('gpugraph.device_timeout', '1s');
-ok(defined wait_for(sub {
-	return all_up() && sql('SELECT sum(restarts) FROM gpugraph_stat_device') > $restarts;
-}), 'hand-over: the device comes back');
-setting('gpugraph.device_timeout');
+give_up_who_hangs($node, $restarts);
+ok(defined wait_for(sub { return all_up() && restarts($node) > $restarts; }),
+	'hand-over: the device comes back');
 ok(defined wait_for(sub { return copies() == 4; }), 'hand-over: with its copy');
 truth_by_device($node, 'hand-over: afterwards');
 

@@ -13,8 +13,6 @@ my $node = served_node('faults');
 
 my $postmaster = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 
-sub restarts { return of_device($node, 'restarts') }
-
 # The query under a fault, twice: as it is, then with gpugraph.engine = cuda.
 sub under_fault
 {
@@ -57,16 +55,16 @@ is(of_device($node, 'failed'), 2, 'launch: two queries failed');
 under_fault('ring_full');
 is(log_lines($node, qr/LOG: .*searches of index "items_idx" use the CPU/), 2,
 	'one line for each reason');
-is(restarts(), 0, 'the worker went on all the time');
+is(restarts($node), 0, 'the worker went on all the time');
 is(of_index($node, "cpu_failed || ' ' || cpu_busy"), '1 1', 'counted by reason');
 truth_by_device($node, 'after launch and ring_full');
 
 # ---- faults that end the worker
 under_fault('exit');
-is(restarts(), 2, 'exit: the worker came back, twice');
+is(restarts($node), 2, 'exit: the worker came back, twice');
 truth_by_device($node, 'after exit');
 under_fault('device');
-is(restarts(), 4, 'device: the worker came back, twice');
+is(restarts($node), 4, 'device: the worker came back, twice');
 is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: device lost/), 1,
 	'device: the log says it once');
 like(of_device($node, 'last_error'), qr/device lost/, 'device: so does the view');
@@ -101,7 +99,7 @@ truth_by_device($node, 'after device');
 
 # ---- under load, again and again
 {
-	my $before = restarts();
+	my $before = restarts($node);
 	my $sql = $node->basedir . '/one.sql';
 
 	open my $file, '>', $sql or die "$sql: $!";
@@ -123,7 +121,7 @@ truth_by_device($node, 'after device');
 	ok($bench->finish, 'six clients notice nothing of a worker that is terminated four times')
 		or diag($err);
 	unlike($err, qr/aborted|ERROR/, 'not one error');
-	cmp_ok(restarts(), '>', $before + 1, 'it was');
+	cmp_ok(restarts($node), '>', $before + 1, 'it was');
 	up_again('under load');
 	truth_by_device($node, 'under load');
 }
@@ -133,7 +131,7 @@ $node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_driver');
 $node->reload;
 usleep(300_000);
 kill 'TERM', of_device($node, 'pid');
-ok(defined wait_for(sub { restarts() >= 7 && of_device($node, 'state') eq 'broken'
+ok(defined wait_for(sub { restarts($node) >= 7 && of_device($node, 'state') eq 'broken'
 	&& of_device($node, 'last_error') =~ /no driver/ }),
 	'no driver: the worker waits');
 truth_by_cpu($node, 'no driver');

@@ -162,6 +162,7 @@ SQL
 # Rows of so many bytes that a walk comes first where most of them match. Those near the query are
 # the ones that do not.
 $node->safe_psql('postgres', <<'SQL');
+SELECT seed_by('wide');
 CREATE TABLE wide AS SELECT id, CASE WHEN id <= 300
 		THEN array(SELECT 0.01 * random() FROM generate_series(1, 1000) WHERE id > 0)
 		ELSE array(SELECT random() FROM generate_series(1, 1000) WHERE id > 0)
