@@ -52,14 +52,20 @@
  */
 #define CELL_MAX_ROWS 4096
 /*
- * Above this many pivots (524,000 rows) they get cells of their own, and rows look only at
- * COARSE_SLOTS of them.  At 32,768 / 8,192 / 2,048 on one H200 the start of a build takes 0.11 /
- * 0.08 / 0.08 s (1M x 128) and 0.24 / 0.13 / 0.13 s (1M x 768); recall@10 of searches is 0.9990 /
- * 0.9991 / 0.9991 and 0.9974 each time.
+ * Above this many pivots (524,000 rows) they get cells of their own, COARSE_PIVOT_SLOTS each, and
+ * rows look only at COARSE_SLOTS of these.  At 32,768 / 8,192 / 2,048 on one H200 the start of a
+ * build takes 0.11 / 0.08 / 0.08 s (1M x 128) and 0.24 / 0.13 / 0.13 s (1M x 768); recall@10 of
+ * searches is 0.9990 / 0.9991 / 0.9991 and 0.9974 each time.
+ *
+ * At 4, 2 / 4, 4 / 4, 8 / 8, 4 / 4, 16 slots (of rows, of pivots) first lists after one iteration
+ * have recall@10 0.9926 / 0.9951 / 0.9962 / 0.9968 / 0.9969 (1M x 128), and a build but for its
+ * connection takes 0.119 / 0.122 / 0.123 / 0.130 / 0.125 s; 1M x 768 in 0.228 / 0.231 / 0.233 /
+ * 0.241 / 0.239 s.  Of 1M x 128 in 10,000 clusters walks of 64 lost 6,639 / 2,073 / 468 / 0 / 0
+ * rows when edges that lead one way united clusters (connect.cu).
  */
 #define DIRECT_PIVOTS 8192
 #define COARSE_SLOTS 4
-#define COARSE_PIVOT_SLOTS 2
+#define COARSE_PIVOT_SLOTS 16
 
 /* One block's work: positions in the A and B index arrays. */
 typedef struct join_item
@@ -855,8 +861,8 @@ join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_
 
 /*
  * lists (n x 32): the GG_SLOTS nearest of the pivots for every row.  With many pivots a row looks
- * only at those that lie in the same cells around every 30th or so pivot: 756 distances a row over
- * 1M rows instead of 15,626.
+ * only at those that lie in the same cells around every 30th or so pivot: 2,465 distances a row
+ * over 1M rows instead of 15,626.
  */
 static gg_status
 assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, const gg_cuda_run &run,

@@ -13,8 +13,9 @@
  *	   that knows nobody outside of its group is linked from the nearest pivot reached.
  *
  * Where each part runs, by its cost for 1M rows and some 6,000 pivots (arithmetic, not measured):
- *	components	Device: 8M edges are united, one thread per row.  On the host these would be 8M
- *				random reads, and the lists would have to be copied there.
+ *	components	Device: 8M edges are united, one thread per row, where the neighbour's list has the
+ *				row.  On the host these would be 8M random reads, and the lists would have to be
+ *				copied there.
  *	cover		Hops on the device, 4 x 8M reads.  Rows that are too far go to the host in slices,
  *				with what lies around them, since every choice there depends on the one before.  The
  *				host stops when it has enough.
@@ -267,10 +268,47 @@ find_root(volatile uint32_t *above, uint32_t node)
 	return node;
 }
 
-/* Rows first .. first + count: into one tree with each of their nearest neighbours. */
+/* Make the trees of a and b one. */
+__device__ static inline void
+unite(uint32_t *above, uint32_t a, uint32_t b)
+{
+	a = find_root(above, a);
+	b = find_root(above, b);
+	while (a != b)
+	{
+		if (a < b)
+		{
+			const uint32_t swap = a;
+
+			a = b;
+			b = swap;
+		}
+		/* a root is hooked once; b need not be one any more, it is lower all the same */
+		const uint32_t was = atomicCAS(&above[a], a, b);
+
+		if (was == a)
+			break;
+		a = find_root(above, was);
+	}
+}
+
+/* Is node among the k neighbours of other? */
+__device__ static inline bool
+has_neighbour(const uint32_t *knn, uint32_t k, uint32_t other, uint32_t node)
+{
+	for (uint32_t i = 0; i < k; i++)
+		if (knn[(uint64_t) other * k + i] == node)
+			return true;
+	return false;
+}
+
+/*
+ * Rows first .. first + count: into one tree with those of their nearest neighbours that have them
+ * for a neighbour, too; these and they are united.
+ */
 static __global__ void
 unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, uint32_t count,
-			 uint32_t *above)
+			 uint32_t *above, uint8_t *united)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -282,26 +320,22 @@ unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, u
 
 		if (near == GG_NO_NODE)
 			return;
-		uint32_t	a = find_root(above, (uint32_t) (first + i));
-		uint32_t	b = find_root(above, near);
-
-		while (a != b)
-		{
-			if (a < b)
-			{
-				const uint32_t swap = a;
-
-				a = b;
-				b = swap;
-			}
-			/* a root is hooked once; b need not be one any more, it is lower all the same */
-			const uint32_t was = atomicCAS(&above[a], a, b);
-
-			if (was == a)
-				break;
-			a = find_root(above, was);
-		}
+		if (!has_neighbour(knn, k, near, (uint32_t) (first + i)))
+			continue;
+		unite(above, (uint32_t) (first + i), near);
+		united[near] = united[first + i] = 1;
 	}
+}
+
+/* Of rows first .. first + count those not united: into the tree of their nearest neighbour. */
+static __global__ void
+unite_rest_kernel(const uint32_t *knn, uint32_t k, uint64_t first, uint32_t count, uint32_t *above,
+				  const uint8_t *united)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < count && !united[first + i] && knn[(first + i) * k] != GG_NO_NODE)
+		unite(above, (uint32_t) (first + i), knn[(first + i) * k]);
 }
 
 static __global__ void
@@ -334,13 +368,17 @@ read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *
 	return gg_cuda_drain(stream, control, __func__);
 }
 
-/* A pivot for each component of the graph of nearest neighbours that has none: its lowest node. */
+/*
+ * A pivot for each component that has none, its lowest node; see unite_neighbours() of
+ * src/cpu/connect.c.
+ */
 static gg_status
 cover_components(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run &run,
 				 std::vector<uint32_t> &pivots)
 {
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t slice = n < GG_PASS_ROWS ? n : (uint32_t) GG_PASS_ROWS;
+	const size_t most = gg_pivots_most(n);
 	gg_cuda_buffer<uint32_t> above;
 	gg_cuda_buffer<uint8_t> covered;
 	gg_cuda_buffer<uint32_t> drawn;
@@ -358,19 +396,25 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run 
 	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), run.stream));
 	own_root_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>(n, above.get());
 	GG_CUDA_LAUNCHED("own_root_kernel");
-	for (uint64_t first = 0; first < n; first += slice)
-	{
-		const uint32_t rows = gg_cuda_slice(n, first, slice);
+	for (uint32_t round = 0; round < 2; round++)
+		for (uint64_t first = 0; first < n; first += slice)
+		{
+			const uint32_t rows = gg_cuda_slice(n, first, slice);
 
-		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(knn, k, length, first, rows, above.get());
-		GG_CUDA_LAUNCHED("unite_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+			if (round == 0)
+				unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
+					(knn, k, length, first, rows, above.get(), covered.get());
+			else
+				unite_rest_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
+					(knn, k, first, rows, above.get(), covered.get());
+			GG_CUDA_LAUNCHED("unite_kernel");
+			GG_TRY(pace.step(run.stream, run.control, __func__));
+		}
+	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), run.stream));
 	cover_roots_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, run.stream>>>
 		(drawn.get(), (uint32_t) pivots.size(), above.get(), covered.get());
 	GG_CUDA_LAUNCHED("cover_roots_kernel");
-	for (uint64_t first = 0; first < n; first += slice)
+	for (uint64_t first = 0; first < n && pivots.size() < most; first += slice)
 	{
 		const uint32_t rows = gg_cuda_slice(n, first, slice);
 		const size_t had = pivots.size();
@@ -386,6 +430,7 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run 
 								(uint64_t) count * sizeof(uint32_t), run.stream, run.control));
 		/* in the order of ids, whatever the order in which they were found */
 		std::sort(pivots.begin() + had, pivots.end());
+		pivots.resize(std::min(pivots.size(), most));
 	}
 	return gg_ok();
 }

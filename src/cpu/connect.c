@@ -243,29 +243,66 @@ component(uint32_t *parent, uint32_t node)
 	return node;
 }
 
-/* One pivot for each component of the undirected graph of nearest neighbours that has none. */
+/* Is node among the k neighbours of other? */
+static inline bool
+has_neighbour(const uint32_t *knn, uint32_t k, uint32_t other, uint32_t node)
+{
+	const uint32_t *near = knn + (size_t) other * k;
+
+	for (uint32_t i = 0; i < k && near[i] != GG_NO_NODE; i++)
+		if (near[i] == node)
+			return true;
+	return false;
+}
+
+/*
+ * Components (parent, see component()): each node with those of its nearest neighbours that have it
+ * for a neighbour, too.  A node that is in nobody's list goes with its nearest neighbour.  One
+ * wrong list, of a node that GNND has not brought home, would otherwise make two clusters one.
+ * united has n places, false at first.
+ */
+static gg_status
+unite_neighbours(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t *parent,
+				 bool *united)
+{
+	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
+
+	for (uint32_t node = 0; node < n; node++)
+		parent[node] = node;
+	for (uint32_t node = 0; node < n; node++)
+	{
+		const uint32_t *near = knn + (size_t) node * k;
+
+		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
+			return gg_pool_poll(pool);
+		for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
+			if (has_neighbour(knn, k, near[i], node))
+			{
+				parent[component(parent, near[i])] = component(parent, node);
+				united[near[i]] = united[node] = true;
+			}
+	}
+	for (uint32_t node = 0; node < n; node++)
+		if (!united[node] && knn[(size_t) node * k] != GG_NO_NODE)
+			parent[component(parent, knn[(size_t) node * k])] = component(parent, node);
+	return gg_ok();
+}
+
+/* One pivot for each component that has none, see unite_neighbours(). */
 static gg_status
 cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
-	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	uint32_t   *parent = malloc(sizeof(uint32_t) * n);
 	bool	   *covered = calloc(n, sizeof(bool));	/* of a root: its component */
 	gg_status	status = gg_ok();
 
 	if (!parent || !covered)
 		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
-	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
-		parent[node] = node;
-	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
-	{
-		const uint32_t *near = knn + (size_t) node * k;
-
-		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
-			status = gg_pool_poll(pool);
-		for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
-			parent[component(parent, near[i])] = component(parent, node);
-	}
+	if (status.code == GG_OK)
+		status = unite_neighbours(pool, knn, n, k, parent, covered);
+	if (status.code == GG_OK)
+		memset(covered, 0, n * sizeof(bool));
 	if (status.code == GG_OK)
 		for (uint32_t i = 0; i < graph->npivots; i++)
 			covered[component(parent, graph->pivots[i])] = true;
@@ -278,7 +315,7 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
 			status = gg_pool_poll(pool);
 			break;
 		}
-		if (covered[root])
+		if (covered[root] || graph->npivots >= gg_pivots_most(n))
 			continue;
 		status = grow_pivots(graph, room);
 		if (status.code == GG_OK)

@@ -63,11 +63,12 @@ gg_pivots_wanted(uint32_t n)
 }
 
 /*
- * How many pivots there may be before orphans stop becoming pivots (connect.c, step 3).  No data
- * whose rows can be told apart comes near it: a component, which always gets a pivot, has more rows
- * than GG_COVER_LIST.  Rows that cannot be told apart are copies, or have elements below 1e-23,
- * whose squares are 0 in float32.  Then all lists name the same few rows, and nearly half of the
- * others would become pivots, whose lists take a device time by the square of their number.
+ * How many pivots there may be before components and orphans stop getting pivots (connect.c).  Few
+ * data come near it, since nearly all components have more rows than GG_COVER_LIST.  Of pairs of
+ * copies that are equally far from all others, and of rows that cannot be told apart (copies, or
+ * elements below 1e-23, whose squares are 0 in float32), all lists name the same few rows.  Then
+ * nearly half of the others would become pivots, whose lists take a device time by the square of
+ * their number.
  */
 static inline uint32_t
 gg_pivots_most(uint32_t n)

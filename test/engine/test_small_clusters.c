@@ -11,6 +11,9 @@
  * by as few pivots as a short one, so it found no more clusters.  Now it enters by more
  * (src/cpu/walk.h, PIVOT_LIST).
  *
+ * And a row that had neighbours of another cluster alone made two clusters one component, of which
+ * only one had a pivot.  Now those edges unite that lead both ways (unite_neighbours).
+ *
  * Clusters of 40 rows have more than a node's degree.  Those of 12 make a twelfth of all rows
  * pivots.
  */
@@ -164,11 +167,39 @@ check_longer_lists(void)
 	free(rows);
 }
 
+/* More clusters than 6 sqrt(n), so that only components, not distance from pivots, add enough. */
+static void
+check_pivots_of_clusters(void)
+{
+	uint32_t	n = harness_size(40000, 40);
+	uint32_t	clusters = n / 33;
+	float	   *rows = wide_clusters(n, 64, clusters, 1);
+	bool	   *has = calloc(clusters, sizeof(bool));
+	gg_dataset	data = {rows, n, 64, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 32,.seed = 1};
+	gg_control	control = {.threads = 1};
+	uint32_t	bare = clusters;
+	gg_graph	graph;
+
+	CHECK_OK(gg_cpu_engine.build(&data, &params, &control, &graph, NULL), "build");
+	for (uint32_t i = 0; i < graph.npivots; i++)
+	{
+		bare -= !has[graph.pivots[i] % clusters];
+		has[graph.pivots[i] % clusters] = true;
+	}
+	/* some 40 where edges that lead one way united them, too; then 1,000 rows were lost */
+	CHECK(bare <= clusters / 400, "%u of %u clusters have no pivot", bare, clusters);
+	gg_graph_free(&graph);
+	free(rows);
+	free(has);
+}
+
 int
 main(void)
 {
 	check_edges_of_clusters();
 	check_longer_lists();
+	check_pivots_of_clusters();
 	check_clusters(harness_size(300, 6), 40);
 	check_clusters(harness_size(4000, 100), 12);
 	return harness_finish();
