@@ -36,6 +36,9 @@
 /* Rows of a device's chunk at the most. */
 #define CHUNK_ROWS		16384
 
+/* Edges of a chunk by GNND, and a list more at the most. */
+#define EDGES_TOGETHER	1024
+
 /* Memory for the queries of a chunk that are read from the table. */
 #define QUERY_BYTES		(4 << 20)
 
@@ -58,8 +61,7 @@ typedef struct KnnGraph
 	GgScanNote	note;			/* of all chunks */
 	bool		by_gnnd;
 	GgKnnLists *lists;			/* by GNND; NULL until they are made */
-	uint32		next_row;		/* of these, and the place in its list */
-	uint32		next_at;
+	uint32		next_row;		/* of these */
 	HeapTuple	tuple;			/* of each row of the result ... */
 	struct GraphRow *row;		/* ... and its columns */
 
@@ -515,31 +517,38 @@ MakeLists(KnnGraph *graph)
 	MemoryContextSwitchTo(old);
 }
 
-/* The next edge of the lists; false behind the last one. */
+/*
+ * The edges of the next rows; false behind the last one.  Neighbors lie anywhere in memory.  Those
+ * of many rows in one loop are fetched at once, those of single calls one after the other.
+ */
 static bool
-NextOfLists(KnnGraph *graph, Edge *edge)
+NextOfLists(KnnGraph *graph)
 {
 	const GgKnnLists *lists;
 
+	CHECK_FOR_INTERRUPTS();
 	if (graph->lists == NULL)
 		MakeLists(graph);
 	lists = graph->lists;
-	for (; graph->next_row < lists->n; graph->next_row++)
+	graph->nedges = graph->next_edge = 0;
+	while (graph->next_row < lists->n && graph->nedges < EDGES_TOGETHER)
 	{
-		Size		at = (Size) graph->next_row * lists->length + graph->next_at;
+		Size		list = (Size) graph->next_row * lists->length;
 
-		if (graph->next_at < Min(lists->length, (uint32) graph->k) &&
-			lists->ids[at] != GG_NO_NODE)
+		for (uint32 i = 0; i < graph->k && i < lists->length; i++)
 		{
-			edge->ctid = lists->ctids[graph->next_row];
-			edge->neighbor.ctid = lists->ctids[lists->ids[at]];
-			edge->neighbor.distance = GgOperatorDistance(lists->metric, lists->distances[at]);
-			graph->next_at++;
-			return true;
+			uint32		id = lists->ids[list + i];
+			GgFoundRow	neighbor;
+
+			if (id == GG_NO_NODE)
+				break;
+			neighbor.ctid = lists->ctids[id];
+			neighbor.distance = GgOperatorDistance(lists->metric, lists->distances[list + i]);
+			AddEdge(graph, &lists->ctids[graph->next_row], &neighbor);
 		}
-		graph->next_at = 0;
+		graph->next_row++;
 	}
-	return false;
+	return graph->nedges > 0;
 }
 
 /* ---- the function ---------------------------------------------------------------- */
@@ -588,22 +597,15 @@ BeginGraph(FunctionCallInfo fcinfo, TupleDesc desc)
 static bool
 NextRow(KnnGraph *graph)
 {
-	Edge		edge;
+	const Edge *edge;
 
-	if (graph->by_gnnd)
-	{
-		if (!NextOfLists(graph, &edge))
-			return false;
-	}
-	else
-	{
-		if (graph->next_edge == graph->nedges && !NextChunk(graph))
-			return false;
-		edge = graph->edges[graph->next_edge++];
-	}
-	graph->row->ctid = edge.ctid;
-	graph->row->neighbor = edge.neighbor.ctid;
-	graph->row->distance = edge.neighbor.distance;
+	if (graph->next_edge == graph->nedges &&
+		!(graph->by_gnnd ? NextOfLists(graph) : NextChunk(graph)))
+		return false;
+	edge = &graph->edges[graph->next_edge++];
+	graph->row->ctid = edge->ctid;
+	graph->row->neighbor = edge->neighbor.ctid;
+	graph->row->distance = edge->neighbor.distance;
 	return true;
 }
 
