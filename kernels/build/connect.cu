@@ -320,22 +320,24 @@ unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, u
 
 		if (near == GG_NO_NODE)
 			return;
-		if (!has_neighbour(knn, k, near, (uint32_t) (first + i)))
+		/* nearly all are in one tree already, and lists lie anywhere in memory */
+		if (find_root(above, near) == find_root(above, (uint32_t) (first + i)) ||
+			!has_neighbour(knn, k, near, (uint32_t) (first + i)))
 			continue;
 		unite(above, (uint32_t) (first + i), near);
 		united[near] = united[first + i] = 1;
 	}
 }
 
-/* Of rows first .. first + count those not united: into the tree of their nearest neighbour. */
+/* Rows that are not united: into the tree of their nearest neighbour. */
 static __global__ void
-unite_rest_kernel(const uint32_t *knn, uint32_t k, uint64_t first, uint32_t count, uint32_t *above,
+unite_rest_kernel(const uint32_t *knn, uint32_t k, uint32_t n, uint32_t *above,
 				  const uint8_t *united)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
-	if (i < count && !united[first + i] && knn[(first + i) * k] != GG_NO_NODE)
-		unite(above, (uint32_t) (first + i), knn[(first + i) * k]);
+	if (i < n && !united[i] && knn[(uint64_t) i * k] != GG_NO_NODE)
+		unite(above, i, knn[(uint64_t) i * k]);
 }
 
 static __global__ void
@@ -396,20 +398,18 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run 
 	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), run.stream));
 	own_root_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>(n, above.get());
 	GG_CUDA_LAUNCHED("own_root_kernel");
-	for (uint32_t round = 0; round < 2; round++)
-		for (uint64_t first = 0; first < n; first += slice)
-		{
-			const uint32_t rows = gg_cuda_slice(n, first, slice);
+	for (uint64_t first = 0; first < n; first += slice)
+	{
+		const uint32_t rows = gg_cuda_slice(n, first, slice);
 
-			if (round == 0)
-				unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-					(knn, k, length, first, rows, above.get(), covered.get());
-			else
-				unite_rest_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-					(knn, k, first, rows, above.get(), covered.get());
-			GG_CUDA_LAUNCHED("unite_kernel");
-			GG_TRY(pace.step(run.stream, run.control, __func__));
-		}
+		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
+			(knn, k, length, first, rows, above.get(), covered.get());
+		GG_CUDA_LAUNCHED("unite_kernel");
+		GG_TRY(pace.step(run.stream, run.control, __func__));
+	}
+	unite_rest_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>
+		(knn, k, n, above.get(), covered.get());
+	GG_CUDA_LAUNCHED("unite_rest_kernel");
 	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), run.stream));
 	cover_roots_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, run.stream>>>
 		(drawn.get(), (uint32_t) pivots.size(), above.get(), covered.get());

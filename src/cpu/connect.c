@@ -276,7 +276,9 @@ unite_neighbours(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uin
 		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
 			return gg_pool_poll(pool);
 		for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
-			if (has_neighbour(knn, k, near[i], node))
+			/* nearly all are in one already, and lists lie anywhere in memory */
+			if (component(parent, near[i]) != component(parent, node) &&
+				has_neighbour(knn, k, near[i], node))
 			{
 				parent[component(parent, near[i])] = component(parent, node);
 				united[near[i]] = united[node] = true;
