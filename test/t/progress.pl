@@ -1,5 +1,5 @@
 # pg_stat_progress_create_index shows a build's phases, each with counts that grow up to their
-# total.
+# total.  On a GPU, CANCEL_ROWS of CANCEL_DIM dimensions take long enough to be watched.
 use strict;
 use warnings;
 
@@ -9,7 +9,8 @@ use Test::More;
 use Gpugraph;
 
 my $node = new_node('progress');
-$node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
+my ($n, $dim) = ($ENV{CANCEL_ROWS} || 10000, $ENV{CANCEL_DIM} || 64);
+$node->safe_psql('postgres', "SELECT make_data('items', $n, $dim, 40)");
 
 # Sample a build in another session, which is there before it begins, every 5 ms, and test what was
 # seen.
