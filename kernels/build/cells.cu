@@ -57,11 +57,11 @@
  * build takes 0.11 / 0.08 / 0.08 s (1M x 128) and 0.24 / 0.13 / 0.13 s (1M x 768); recall@10 of
  * searches is 0.9990 / 0.9991 / 0.9991 and 0.9974 each time.
  *
- * At 4, 2 / 4, 4 / 4, 8 / 8, 4 / 4, 16 slots (of rows, of pivots) first lists after one iteration
- * have recall@10 0.9926 / 0.9951 / 0.9962 / 0.9968 / 0.9969 (1M x 128), and a build but for its
- * connection takes 0.119 / 0.122 / 0.123 / 0.130 / 0.125 s; 1M x 768 in 0.228 / 0.231 / 0.233 /
- * 0.241 / 0.239 s.  Of 1M x 128 in 10,000 clusters walks of 64 lost 6,639 / 2,073 / 468 / 0 / 0
- * rows when edges that lead one way united clusters (connect.cu).
+ * At 4, 2 / 4, 4 / 4, 8 / 4, 16 slots (of rows, of pivots) first lists after one iteration have
+ * recall@10 0.9926 / 0.9951 / 0.9962 / 0.9969 (1M x 128) and 0.9813 / 0.9875 / 0.9908 / 0.9915
+ * (10M x 96), and a build but for its connection takes 0.122 / 0.124 / 0.123 / 0.125 s and 1.23 /
+ * 1.26 / 1.29 / 1.36 s.  Rows that walks of 64 lose, since their cluster has no pivot or hardly an
+ * edge within it: of 1M x 128 in 10,000 clusters 85 / 2 / 0 / 0, of 4M in 40,000 198 / 150 / 56 / 0.
  */
 #define DIRECT_PIVOTS 8192
 #define COARSE_SLOTS 4
