@@ -60,8 +60,8 @@
  * At 4, 2 / 4, 4 / 4, 8 / 4, 16 slots (of rows, of pivots) first lists after one iteration have
  * recall@10 0.9926 / 0.9951 / 0.9962 / 0.9969 (1M x 128) and 0.9813 / 0.9875 / 0.9908 / 0.9915
  * (10M x 96), and a build but for its connection takes 0.122 / 0.124 / 0.123 / 0.125 s and 1.23 /
- * 1.26 / 1.29 / 1.36 s.  Rows that walks of 64 lose, since their cluster has no pivot or hardly an
- * edge within it: of 1M x 128 in 10,000 clusters 85 / 2 / 0 / 0, of 4M in 40,000 198 / 150 / 56 / 0.
+ * 1.26 / 1.29 / 1.36 s.  Walks of 64 lose rows whose cluster has no pivot: 85 / 2 / 0 / 0 of
+ * 1M x 128 in 10,000 clusters, 198 / 150 / 56 / 0 of 4M in 40,000.
  */
 #define DIRECT_PIVOTS 8192
 #define COARSE_SLOTS 4
