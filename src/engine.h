@@ -870,7 +870,10 @@ extern gg_status gg_kmeans(const float *rows, uint32_t n, uint32_t dim,
 						   const gg_kmeans_params *params, const gg_control *control,
 						   float *centroids);
 
-/* The nearest of k centroids, the first of equal ones.  distance: of it, squared; or NULL. */
+/*
+ * The nearest of k centroids, the first of equal ones: the same on every processor.  distance: of
+ * it, squared; or NULL.
+ */
 extern uint32_t gg_nearest_centroid(const float *centroids, uint32_t k, uint32_t dim,
 									const float *row, float *distance);
 

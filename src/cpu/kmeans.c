@@ -12,6 +12,7 @@
  */
 #include "threads.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,26 +31,66 @@ typedef struct kmeans_job
 	float	   *distances;
 } kmeans_job;
 
+/*
+ * The squared distance that decides, the same on every processor: a float32 squared is exact in
+ * double precision, whether it is added in one step or in two, and the order of the sum is fixed.
+ */
+static double
+deciding_distance(const float *a, const float *b, uint32_t dim)
+{
+	double		sum = 0;
+
+	for (uint32_t j = 0; j < dim; j++)
+	{
+		const float difference = a[j] - b[j];
+
+		sum += (double) difference * difference;
+	}
+	return sum;
+}
+
+/*
+ * The number is part of a partition's key, so rows that were routed on one processor must lie where
+ * another one looks for them.  Distances in single precision have other last bits with each
+ * instruction set.  So they count only where they differ by more than sums can be wrong: each
+ * addition by 2^-24 of the sum, and by 2^-150 where float32 has no smaller part.
+ */
 uint32_t
 gg_nearest_centroid(const float *centroids, uint32_t k, uint32_t dim, const float *row,
 					float *distance)
 {
 	const gg_distance_fn measure = gg_distance_function(GG_METRIC_L2, GG_ELEMENT_F32);
+	const double factor = 1 + (dim + 16) * 0x1p-22;
+	const double margin = dim * 0x1p-148;
 	uint32_t	nearest = 0;
-	float		least = INFINITY;
+	double		least = measure(centroids, row, dim);
+	double		deciding = -1;	/* of the nearest; -1: not known */
 
-	for (uint32_t i = 0; i < k; i++)
+	for (uint32_t i = 1; i < k; i++)
 	{
-		const float at = measure(centroids + (size_t) i * dim, row, dim);
+		const float *centroid = centroids + (size_t) i * dim;
+		const double at = measure(centroid, row, dim);
 
-		if (at < least)
+		/* infinity stands for all that exceeds float32 */
+		if (fmin(at, FLT_MAX) > least * factor + margin)
+			continue;
+		if (fmin(least, FLT_MAX) > at * factor + margin)
+			deciding = -1;
+		else
 		{
-			least = at;
-			nearest = i;
+			const double other = deciding_distance(centroid, row, dim);
+
+			if (deciding < 0)
+				deciding = deciding_distance(centroids + (size_t) nearest * dim, row, dim);
+			if (other >= deciding)
+				continue;
+			deciding = other;
 		}
+		nearest = i;
+		least = at;
 	}
 	if (distance != NULL)
-		*distance = least;
+		*distance = (float) least;
 	return nearest;
 }
 

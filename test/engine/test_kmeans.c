@@ -7,6 +7,8 @@
  *	copies		where fewer rows are distinct than there are centroids, those are among them
  *	unit		centroids have unit length
  *	threads		change nothing
+ *	processors	change nothing: ties, and squares beyond float32, have one winner with all
+ *				sets of instructions
  *	refusals	more centroids than rows; a cancel
  */
 #include <math.h>
@@ -149,12 +151,69 @@ test_refusals(void)
 	free(rows);
 }
 
+/* The winner with the set in use; UINT32_MAX: another set has another one. */
+static uint32_t
+winner(const float *centroids, uint32_t k, uint32_t dim, const float *row)
+{
+	static const char *const sets[] = {"avx512", "avx2", "neon", "plain"};
+	uint32_t	first = UINT32_MAX;
+
+	for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
+	{
+		uint32_t	nearest;
+
+		if (!gg_simd_force(sets[i]))
+			continue;
+		nearest = gg_nearest_centroid(centroids, k, dim, row, NULL);
+		if (first != UINT32_MAX && nearest != first)
+			first = nearest = UINT32_MAX;
+		if (nearest == UINT32_MAX)
+			break;
+		first = nearest;
+	}
+	gg_simd_force(NULL);
+	return first;
+}
+
+/* Centroids are the same numbers in another order each, so all are as far from the origin. */
+static void
+test_processors(void)
+{
+	enum
+	{
+		K = 16,
+		MOST = 1000
+	};
+	static const uint32_t dims[] = {2, 7, 24, 96, 768, MOST};
+	static float centroids[K * MOST];
+	static const float origin[MOST];
+	static const float beyond[] = {1e30f, 0, 4e30f, 0, 2.5e30f, 1e29f};
+	static const float long_row[] = {2e30f, 0};
+	harness_random random = {11};
+	uint32_t	differ = 0;
+
+	for (uint32_t trial = 0; trial < 600; trial++)
+	{
+		const uint32_t dim = dims[trial % (sizeof(dims) / sizeof(dims[0]))];
+
+		for (uint32_t j = 0; j < dim; j++)
+			centroids[j] = (float) harness_normal(&random);
+		for (uint32_t c = 1; c < K; c++)
+			for (uint32_t j = 0; j < dim; j++)
+				centroids[c * dim + j] = centroids[(j + c * 5) % dim];
+		differ += winner(centroids, K, dim, origin) == UINT32_MAX;
+	}
+	CHECK(differ == 0, "processors differ in %u ties", differ);
+	CHECK(winner(beyond, 3, 2, long_row) == 2, "squares beyond float32");
+}
+
 int
 main(void)
 {
 	harness_run("clusters", test_clusters);
 	harness_run("copies", test_copies);
 	harness_run("unit", test_unit);
+	harness_run("processors", test_processors);
 	harness_run("refusals", test_refusals);
 	return harness_finish();
 }
