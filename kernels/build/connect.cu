@@ -237,6 +237,18 @@ visit_kernel(const uint32_t *next, uint32_t count, uint8_t *visited)
 
 /* ---- device: components of the nearest neighbours ------------------------------------------ */
 
+/*
+ * The id in one place of the lists; GG_NO_NODE behind a list's end.  Where these are the edges of a
+ * graph by groups (groups.cu), TSDG has marked some.
+ */
+__device__ static inline uint32_t
+neighbor_at(const uint32_t *knn, uint64_t place)
+{
+	const uint32_t id = knn[place];
+
+	return id == GG_NO_NODE ? GG_NO_NODE : id & ~GG_EDGE_MARK;
+}
+
 static __global__ void
 own_root_kernel(uint32_t n, uint32_t *above)
 {
@@ -297,7 +309,7 @@ __device__ static inline bool
 has_neighbour(const uint32_t *knn, uint32_t k, uint32_t other, uint32_t node)
 {
 	for (uint32_t i = 0; i < k; i++)
-		if (knn[(uint64_t) other * k + i] == node)
+		if (neighbor_at(knn, (uint64_t) other * k + i) == node)
 			return true;
 	return false;
 }
@@ -316,7 +328,7 @@ unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, u
 		return;
 	for (uint32_t j = 0; j < length; j++)
 	{
-		const uint32_t near = knn[(first + i) * k + j];
+		const uint32_t near = neighbor_at(knn, (first + i) * k + j);
 
 		if (near == GG_NO_NODE)
 			return;
@@ -336,8 +348,12 @@ unite_rest_kernel(const uint32_t *knn, uint32_t k, uint32_t n, uint32_t *above,
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
-	if (i < n && !united[i] && knn[(uint64_t) i * k] != GG_NO_NODE)
-		unite(above, i, knn[(uint64_t) i * k]);
+	if (i >= n || united[i])
+		return;
+	const uint32_t near = neighbor_at(knn, (uint64_t) i * k);
+
+	if (near != GG_NO_NODE)
+		unite(above, i, near);
 }
 
 static __global__ void
@@ -451,7 +467,7 @@ hop_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint8_t hop, uint64
 		return;
 	for (uint32_t j = 0; j < length; j++)
 	{
-		const uint32_t near = knn[(first + i) * k + j];
+		const uint32_t near = neighbor_at(knn, (first + i) * k + j);
 
 		if (near == GG_NO_NODE)
 			return;
@@ -477,7 +493,7 @@ far_kernel(const uint8_t *hops, uint64_t first, uint32_t count, uint32_t *far, u
 __device__ static inline uint32_t
 neighbor_of(const uint32_t *knn, uint32_t k, uint32_t length, uint32_t row, uint32_t j)
 {
-	return row != GG_NO_NODE && j < length ? knn[(uint64_t) row * k + j] : GG_NO_NODE;
+	return row != GG_NO_NODE && j < length ? neighbor_at(knn, (uint64_t) row * k + j) : GG_NO_NODE;
 }
 
 /* around: count x AROUND, the neighbours of far[i] and theirs; one thread per neighbour. */
