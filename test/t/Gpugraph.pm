@@ -13,9 +13,10 @@ use Test::More;
 use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
-	start_psql finish_psql has_ended start_pgbench repeat_psql wait_for kill_9 kill_9_server
-	wait_until_up wait_for_progress make_signal_build backend_pid hold_lock hold_at rests_at);
+our @EXPORT = qw(new_node newer_node init_node load_helpers make_items make_many_items
+	index_is_complete answers start_psql finish_psql has_ended start_pgbench repeat_psql wait_for
+	kill_9 kill_9_server wait_until_up wait_for_progress make_signal_build backend_pid hold_lock
+	hold_at rests_at);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -101,6 +102,19 @@ SELECT make_data('items', $n, $dim, 40);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
 SQL
+	return;
+}
+
+# items of n rows, millions within seconds: sums of two rows are made faster than rows.
+sub make_many_items
+{
+	my ($node, $n, $dim) = @_;
+	my $drawn = $n < 10000 ? $n : 10000;
+
+	$node->safe_psql('postgres', "SELECT make_data('items', $drawn, $dim, 40)");
+	$node->safe_psql('postgres', "ALTER TABLE items ALTER val SET STORAGE external;
+		INSERT INTO items SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val
+		FROM items a, items b WHERE b.id <= 1 + $n / 10000 LIMIT $n - 10000") if $n > 10000;
 	return;
 }
 

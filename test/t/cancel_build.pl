@@ -18,13 +18,7 @@ my $dim = $ENV{CANCEL_DIM} || 64;
 
 my $node = new_node('cancel',
 	conf => "min_parallel_table_scan_size = 0\nmaintenance_work_mem = 1GB\nmax_wal_size = 8GB\n");
-$node->safe_psql('postgres',
-	"SELECT make_data('items', @{[ $rows < 10000 ? $rows : 10000 ]}, $dim, 40)");
-# sums of two rows are made faster than rows
-$node->safe_psql('postgres', "ALTER TABLE items ALTER val SET STORAGE external;
-	INSERT INTO items SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val
-	FROM items a, items b
-	WHERE a.id <= 10000 AND b.id <= 1 + $rows / 10000 LIMIT $rows - 10000") if $rows > 10000;
+make_many_items($node, $rows, $dim);
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 my $workers = 0;
 

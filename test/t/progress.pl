@@ -8,9 +8,8 @@ use Test::More;
 
 use Gpugraph;
 
-my $node = new_node('progress');
-my ($n, $dim) = ($ENV{CANCEL_ROWS} || 10000, $ENV{CANCEL_DIM} || 64);
-$node->safe_psql('postgres', "SELECT make_data('items', $n, $dim, 40)");
+my $node = new_node('progress', conf => "maintenance_work_mem = 1GB\n");
+make_many_items($node, $ENV{CANCEL_ROWS} || 10000, $ENV{CANCEL_DIM} || 64);
 
 # Sample a build in another session, which is there before it begins, every 5 ms, and test what was
 # seen.
