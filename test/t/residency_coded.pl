@@ -78,7 +78,8 @@ is($node->safe_psql('postgres', "$fast;
 	'one list has what the table is read for');
 # many queries in one call read the rows that a scan of each reads, and answer alike; the scan ends
 # where bounds leave no doubt, before the 31 rows and more that it might read
-for my $case ([ 'iterative_scan = strict_order', 3, 20 * 30 ], [ 'rerank_size = 40', 10, 20 * 40 ])
+for my $case ([ 'iterative_scan = strict_order', 3, 20 * 30 ],
+	[ 'rerank_size = 40', 10, 20 * 40 ])
 {
 	my ($setting, $limit, $most) = @$case;
 	my $answers = $node->safe_psql('postgres', <<"SQL");
