@@ -93,7 +93,8 @@ END LOOP; END \$\$;
 SELECT sum(reranked) FROM scans;
 SELECT count(*) FROM (SELECT q, id FROM scans WHERE id IS NOT NULL EXCEPT
 	SELECT s.query, items.id FROM gpugraph_search('items_idx',
-		(SELECT array_agg(val ORDER BY q) FROM queries), $limit) s JOIN items ON items.ctid = s.tid) t;
+		(SELECT array_agg(val ORDER BY q) FROM queries), $limit) s
+		JOIN items ON items.ctid = s.tid) t;
 SELECT engine, queries, reranked FROM gpugraph_last_scan();
 SQL
 	my ($reads) = split /\n/, $answers;
