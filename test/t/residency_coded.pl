@@ -79,7 +79,7 @@ is($node->safe_psql('postgres', "$fast;
 # many queries in one call read the rows that a scan of each reads, and answer alike; the scan ends
 # where bounds leave no doubt, before the 31 rows and more that it might read
 for my $case ([ 'iterative_scan = strict_order', 3, 20 * 30 ],
-	[ 'rerank_size = 40', 10, 20 * 40 ])
+	[ 'iterative_scan = strict_order', 10, 20 * 47 ], [ 'rerank_size = 40', 10, 20 * 40 ])
 {
 	my ($setting, $limit, $most) = @$case;
 	my $answers = $node->safe_psql('postgres', <<"SQL");
@@ -99,8 +99,8 @@ SELECT engine, queries, reranked FROM gpugraph_last_scan();
 SQL
 	my ($reads) = split /\n/, $answers;
 
-	is($answers, "$reads\n0\ngpu|20|$reads", "many queries in one call, $setting");
-	cmp_ok($reads, '<=', $most, "$setting: rows that are read");
+	is($answers, "$reads\n0\ngpu|20|$reads", "many queries in one call, $setting, LIMIT $limit");
+	cmp_ok($reads, '<=', $most, "$setting, LIMIT $limit: rows that are read");
 }
 for my $order (qw(strict_order relaxed_order off))
 {
