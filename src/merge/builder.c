@@ -168,7 +168,7 @@ BuildHere(GgMerge *merge)
 	GgCheckStatus(&status, "merging segments of a gpugraph index");
 }
 
-/* Learn the edges of the index's sample, if there is one. */
+/* Learn the edges of the index's sample, or of rows, if there is one. */
 static void
 LearnMerged(GgMerge *merge)
 {
@@ -184,14 +184,15 @@ LearnMerged(GgMerge *merge)
 	sample = GgReadSample(merge->target->heap, merge->target->index);
 	GgEndSlice(merge->target);
 	if (sample == NULL)
+		sample = GgSampleRows(&graph.data, graph.seed);
+	if (sample == NULL)
 		return;
 	GgTellPhase(merge, GG_MERGE_LEARN, merge->nodes);
 	GgBeginCall(&merge->call);
 	status = GgLearnNewGraph(sample, &graph, &gg_cpu_engine, &control, &merge->learned);
 	GgEndCall(&merge->call);
 	GgCheckStatus(&status, "learning edges of a gpugraph index");
-	pfree(unconstify(float *, sample->queries));
-	pfree(sample);
+	GgFreeSample(sample);
 }
 
 void

@@ -174,12 +174,23 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge)
 	return urge != GG_MERGE_ALL || !merged;
 }
 
+static int
+CountLearned(const GgMetaPageData *meta)
+{
+	int			count = 0;
+
+	for (int i = 0; i < meta->nsegments; i++)
+		count += GgLearnedEdges(&meta->segments[i]) > 0;
+	return count;
+}
+
 int
 GgRebuildLearned(GgMergeTarget *target)
 {
 	GgMergeLook look = {.meta = palloc(sizeof(GgMetaPageData))};
 	GgMetaPageData *before = GgReadDirectory(target->index);
-	int			rebuilt = 0;
+	GgMetaPageData *after;
+	int			forgot;
 
 	for (int i = 0; i < before->nsegments; i++)
 	{
@@ -193,11 +204,14 @@ GgRebuildLearned(GgMergeTarget *target)
 		/* VACUUM may have given it back */
 		if (GgFindSegment(look.meta, choice.segments[0]) == NULL)
 			continue;
-		rebuilt += MergeChosen(target, &look, &choice);
+		(void) MergeChosen(target, &look, &choice);
 	}
+	after = GgReadDirectory(target->index);
+	forgot = CountLearned(before) - CountLearned(after);
 	pfree(look.meta);
 	pfree(before);
-	return rebuilt;
+	pfree(after);
+	return forgot;
 }
 
 static LOCKTAG

@@ -357,8 +357,8 @@ extern GgShrinkResult GgShrinkStep(GgMergeTarget *target);
 extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge);
 
 /*
- * Build the graphs anew that have learned edges, with those of the sample, if there is one.
- * Returns how many.  The caller holds the merge lock.
+ * Build the graphs anew that have learned edges, with those of the sample, if there is one, or of
+ * rows.  Returns how many have none then.  The caller holds the merge lock.
  */
 extern int	GgRebuildLearned(GgMergeTarget *target);
 
@@ -395,6 +395,13 @@ typedef struct GgLearnSample
  */
 extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
 						   const GgLearnSample *sample, int threads);
+
+/*
+ * Rows as the sample of an index that has none: under inner product, where they differ in length.
+ * NULL elsewhere.  Allocates.
+ */
+extern GgLearnSample *GgSampleRows(const gg_dataset *data, uint64 seed);
+extern void GgFreeSample(GgLearnSample *sample);
 
 /* A graph that is to be written, and whose nodes have rows. */
 typedef struct GgNewGraph
