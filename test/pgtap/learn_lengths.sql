@@ -1,8 +1,6 @@
 -- Inner product over rows that differ in length: an index learns from its rows by itself
 \ir include/helpers.psql
 SELECT * FROM no_plan();
--- the CPU engine: a device measures all rows of so small an index where LIMIT wants a longer list
-SET gpugraph.engine = cpu;
 
 -- one row of 500 is 1,000 times as long, the others up to twice
 SELECT make_data('drawn', 20000, 32, 100);
