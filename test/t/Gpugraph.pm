@@ -15,8 +15,8 @@ use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node newer_node init_node load_helpers make_items make_many_items
 	index_is_complete answers start_psql finish_psql has_ended start_pgbench repeat_psql wait_for
-	kill_9 kill_9_server wait_until_up wait_for_progress make_signal_build backend_pid hold_lock
-	hold_at rests_at);
+	kill_9 kill_9_server wait_until_up wait_for_progress find_build make_signal_build backend_pid
+	hold_lock hold_at rests_at);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -263,6 +263,27 @@ sub wait_for_progress
 			return $pid ne '' || has_ended($session);
 		});
 	return $pid eq '' ? undef : $pid;
+}
+
+# A session that builds, and its leader or a worker: it may be over before a worker is found, and is
+# begun again then.
+sub find_build
+{
+	my ($node, $build, $who) = @_;
+	my ($session, $pid);
+
+	wait_for(
+		sub {
+			$session = start_psql($node, $build);
+			$pid = wait_for_progress($node, 'neighbors', $session);
+			$pid = $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1")
+				if defined $pid && $who eq 'worker';
+			return 1 if $pid;
+			finish_psql($session);
+			return 0;
+		});
+	return ($session, $pid);
 }
 
 # signal_build(): a build takes half a second, and a client that asks for its phase misses most of

@@ -59,32 +59,12 @@ wait_for_progress($node, 'neighbors', $session);
 kill_and_restart('crash during REINDEX');
 finish_psql($session);
 
-# REINDEX in a session, and its leader or a worker: it may be over before that is found.
-sub find_build
-{
-	my ($who) = @_;
-	my ($reindex, $pid);
-
-	wait_for(
-		sub {
-			$reindex = start_psql($node, 'REINDEX INDEX items_idx');
-			$pid = wait_for_progress($node, 'neighbors', $reindex);
-			$pid = $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1")
-				if defined $pid && $who eq 'worker';
-			return 1 if $pid;
-			finish_psql($reindex);
-			return 0;
-		});
-	return ($reindex, $pid);
-}
-
 # kill -9 of the leader or of a worker
 $node->append_conf('postgresql.conf', "restart_after_crash = on\n");
 $node->reload;
 for my $who ('leader', 'worker')
 {
-	my ($reindex, $pid) = find_build($who);
+	my ($reindex, $pid) = find_build($node, 'REINDEX INDEX items_idx', $who);
 
 	kill_9($node, $pid);
 	finish_psql($reindex);

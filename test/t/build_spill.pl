@@ -181,13 +181,10 @@ is($node->safe_psql('postgres', $files), '0', 'no room for files: none is left')
 # ---- a crash
 for my $who ('leader', 'worker')
 {
-	$session = start_psql($node, $create);
-	my $leader = wait_for_progress($node, 'neighbors', $session);
-	my $worker = $node->safe_psql('postgres',
-		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1");
+	my ($build, $pid) = find_build($node, "DROP INDEX IF EXISTS items_idx; $create", $who);
 
-	kill_9($node, $who eq 'leader' ? $leader : $worker);
-	finish_psql($session);
+	kill_9($node, $pid);
+	finish_psql($build);
 	ok(wait_until_up($node), "kill -9 of the $who: the server is back");
 	is($node->safe_psql('postgres', $files), '0', "kill -9 of the $who: no file is left");
 }
