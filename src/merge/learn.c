@@ -85,14 +85,12 @@ static const struct
 #define ROWS_PER_QUERY	4
 
 /*
- * Rows as a sample: one row of so many is a query, up to so many and so many bytes, where the
- * longest one's squared length is so many times the mean.
+ * Rows as a sample: one row of so many is a query, up to so many, where the longest one's squared
+ * length is so many times the mean.
  */
 #define ROWS_PER_OWN_QUERY	16
 #define MOST_OWN_QUERIES	4096
-#define MOST_OWN_BYTES		((Size) 32 << 20)
 #define LENGTHS_DIFFER		1.1
-#define OWN_EDGES			8
 
 typedef struct GgLearning
 {
@@ -483,7 +481,7 @@ GgLearnSample *
 GgSampleRows(const gg_dataset *data, uint64 seed)
 {
 	const Size	row_bytes = data->dim * sizeof(float);
-	const uint32 most = Min(MOST_OWN_QUERIES, MOST_OWN_BYTES / row_bytes);
+	const uint32 most = Min(MOST_OWN_QUERIES, GG_SAMPLE_BYTES / row_bytes);
 	const uint32 count = Min(data->n / ROWS_PER_OWN_QUERY, most);
 	GgLearnSample *sample;
 	float	   *queries;
@@ -512,7 +510,7 @@ GgSampleRows(const gg_dataset *data, uint64 seed)
 	}
 	sample = palloc(sizeof(GgLearnSample));
 	*sample = (GgLearnSample) {
-		.queries = queries, .dimensions = data->dim, .count = count, .edges = OWN_EDGES
+		.queries = queries, .dimensions = data->dim, .count = count, .edges = GG_LEARNED_EDGES
 	};
 	return sample;
 }

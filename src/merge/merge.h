@@ -380,6 +380,10 @@ extern void GgUnlockMerges(const GgMergeTarget *target);
 
 /* ---- learn.c ----------------------------------------------------------------------------- */
 
+/* Queries of a sample that nobody has given, at most, and edges of a node that it makes. */
+#define GG_SAMPLE_BYTES		((Size) 32 * 1024 * 1024)
+#define GG_LEARNED_EDGES	8
+
 typedef struct GgLearnSample
 {
 	const float *queries;		/* count x dimensions, prepared */

@@ -39,10 +39,6 @@
 
 /* The sample that is made of them: so many at most, and a quarter of it is enough to learn from. */
 #define SAMPLE_QUERIES		8192u
-#define SAMPLE_BYTES		((Size) 32 * 1024 * 1024)
-
-/* Edges of a node, where gpugraph_learn() has not said how many. */
-#define LEARNED_EDGES		8
 
 /* How long until the worker is asked once more. */
 #define ASK_MS				60000
@@ -282,7 +278,7 @@ Rest(Oid index)
 static uint32
 MostQueries(uint32 dimensions)
 {
-	return (uint32) Min(SAMPLE_BYTES / sizeof(float) / dimensions, SAMPLE_QUERIES);
+	return (uint32) Min(GG_SAMPLE_BYTES / sizeof(float) / dimensions, SAMPLE_QUERIES);
 }
 
 /* The new queries, and of the old ones as many as there is room for, at random. */
@@ -301,7 +297,7 @@ Unite(const GgLearnSample *old, const GgLearnSample *more)
 	sample->queries = queries;
 	sample->dimensions = more->dimensions;
 	sample->count = left + more->count;
-	sample->edges = old != NULL ? old->edges : LEARNED_EDGES;
+	sample->edges = old != NULL ? old->edges : GG_LEARNED_EDGES;
 	for (uint32 i = 0; left > 0; i++)
 	{
 		if (pg_prng_uint64_range(&pg_global_prng_state, i + 1, old->count) - i > left)
