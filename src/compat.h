@@ -1,12 +1,13 @@
 /*
  * compat.h
- *		All differences between PostgreSQL 15 and 18 that this extension meets.
+ *		All differences between PostgreSQL 15 and 19 that this extension meets.
  */
 #ifndef GG_COMPAT_H
 #define GG_COMPAT_H
 
 #include <fcntl.h>
 
+#include "access/amapi.h"
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/nbtxlog.h"
@@ -29,13 +30,20 @@
 #include "storage/smgr.h"
 #include "storage/sync.h"
 #include "utils/acl.h"
+#include "utils/date.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
+#endif
+
+#if PG_VERSION_NUM >= 190000
+#include "access/tableam.h"
+#include "nodes/miscnodes.h"
 #endif
 
 #if PG_VERSION_NUM < 150000
@@ -84,11 +92,17 @@ GgMayTruncate(Relation heap)
 {
 	const StdRdOptions *options = (const StdRdOptions *) heap->rd_options;
 
+#if PG_VERSION_NUM >= 190000
+	if (options == NULL || options->vacuum_truncate == PG_TERNARY_UNSET)
+		return vacuum_truncate;
+	return options->vacuum_truncate == PG_TERNARY_TRUE;
+#else
 #if PG_VERSION_NUM >= 180000
 	if (options == NULL || !options->vacuum_truncate_set)
 		return vacuum_truncate;
 #endif
 	return options == NULL || options->vacuum_truncate;
+#endif
 }
 
 #if PG_VERSION_NUM >= 180000
@@ -149,8 +163,142 @@ GgHookExplain(GgExplainNodeHook hook)
 #endif
 }
 
+/*
+ * What a handler of an index access method returns.  Up to 18 the relcache copies the routine and
+ * frees it; from 19 on it keeps the pointer, and the routine must stay.
+ */
+static inline void *
+GgReturnRoutine(const IndexAmRoutine *routine)
+{
+#if PG_VERSION_NUM >= 190000
+	return unconstify(IndexAmRoutine *, routine);
+#else
+	IndexAmRoutine *copy = makeNode(IndexAmRoutine);
+
+	*copy = *routine;
+	return copy;
+#endif
+}
+
+/* From 19 on the planner is told of the EXPLAIN that it plans for. */
+#if PG_VERSION_NUM >= 190000
+#define GG_PLANNER_PARAMETERS \
+	Query *parse, const char *query_string, int cursor_options, ParamListInfo params, \
+	struct ExplainState *es
+#define GG_PLANNER_ARGUMENTS	parse, query_string, cursor_options, params, es
+#else
+#define GG_PLANNER_PARAMETERS \
+	Query *parse, const char *query_string, int cursor_options, ParamListInfo params
+#define GG_PLANNER_ARGUMENTS	parse, query_string, cursor_options, params
+#endif
+
+/* The hook that is called for each table of a query before its conditions are looked at. */
+#if PG_VERSION_NUM >= 190000
+#define GgTableHook				build_simple_rel_hook_type
+#define gg_table_hook			build_simple_rel_hook
+#define GG_TABLE_PARAMETERS		PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *table_entry
+#define GG_TABLE_ARGUMENTS		root, rel, table_entry
+#else
+#define GgTableHook				get_relation_info_hook_type
+#define gg_table_hook			get_relation_info_hook
+#define GG_TABLE_PARAMETERS		PlannerInfo *root, Oid table_oid, bool inhparent, RelOptInfo *rel
+#define GG_TABLE_ARGUMENTS		root, table_oid, inhparent, rel
+#endif
+
+/* A table's scan, a worker's part of a parallel one, and fetches of rows that an index names. */
+#if PG_VERSION_NUM >= 190000
+#define GgBeginTableScan(heap, snapshot)	table_beginscan(heap, snapshot, 0, NULL, SO_NONE)
+#define GgBeginParallelScan(heap, shared)	table_beginscan_parallel(heap, shared, SO_NONE)
+#define GgBeginFetch(heap)		table_index_fetch_begin(heap, SO_NONE)
+#else
+#define GgBeginTableScan(heap, snapshot)	table_beginscan(heap, snapshot, 0, NULL)
+#define GgBeginParallelScan(heap, shared)	table_beginscan_parallel(heap, shared)
+#define GgBeginFetch(heap)		table_index_fetch_begin(heap)
+#endif
+
+/*
+ * Have a heap's fetch hold a pinned buffer, of block blkno, or none.  From 19 on the fetch knows
+ * its page by the block's number.
+ */
+#if PG_VERSION_NUM >= 190000
+#define GgFetchHolds(fetch, buffer, blkno) \
+	((fetch)->xs_cbuf = (buffer), \
+	 (fetch)->xs_blk = BufferIsValid((fetch)->xs_cbuf) ? (blkno) : InvalidBlockNumber)
+#define GgPruneHeld(heap, fetch) \
+	heap_page_prune_opt(heap, (fetch)->xs_cbuf, &(fetch)->xs_vmbuffer, false)
+#else
+#define GgFetchHolds(fetch, buffer, blkno) ((fetch)->xs_cbuf = (buffer))
+#define GgPruneHeld(heap, fetch) heap_page_prune_opt(heap, (fetch)->xs_cbuf)
+#endif
+
+/* Delete a row that others may delete or update now. */
+#if PG_VERSION_NUM >= 190000
+#define GgTryDelete(heap, tid, failure) \
+	((void) heap_delete(heap, tid, GetCurrentCommandId(true), 0, InvalidSnapshot, false, failure))
+#else
+#define GgTryDelete(heap, tid, failure) \
+	((void) heap_delete(heap, tid, GetCurrentCommandId(true), InvalidSnapshot, false, failure, \
+						false))
+#endif
+
+/* Make the slot of a scan node. */
+#if PG_VERSION_NUM >= 190000
+#define GgInitScanSlot(estate, node, desc, ops) ExecInitScanTupleSlot(estate, node, desc, ops, 0)
+#else
+#define GgInitScanSlot(estate, node, desc, ops) ExecInitScanTupleSlot(estate, node, desc, ops)
+#endif
+
+/* The elements of an array, one after the other. */
+#if PG_VERSION_NUM >= 190000
+#define GgSetUpArray(next, array, length, by_value, align) \
+	array_iter_setup(next, array, length, by_value, align)
+#define GgNextOfArray(next, isnull, i, length, by_value, align) array_iter_next(next, isnull, i)
+#else
+#define GgSetUpArray(next, array, length, by_value, align) array_iter_setup(next, array)
+#define GgNextOfArray(next, isnull, i, length, by_value, align) \
+	array_iter_next(next, isnull, i, length, by_value, align)
+#endif
+
+/* A local time in the session's time zone.  overflow tells beyond which end of all times it is. */
+#if PG_VERSION_NUM >= 190000
+static inline TimestampTz
+GgDateToLocal(DateADT date, int *overflow)
+{
+	ErrorSaveContext context = {T_ErrorSaveContext};
+	TimestampTz result = date2timestamptz_safe(date, (Node *) &context);
+
+	*overflow = !context.error_occurred ? 0 : date < 0 ? -1 : 1;
+	return result;
+}
+
+static inline TimestampTz
+GgTimestampToLocal(Timestamp timestamp, int *overflow)
+{
+	ErrorSaveContext context = {T_ErrorSaveContext};
+	TimestampTz result = timestamp2timestamptz_safe(timestamp, (Node *) &context);
+
+	*overflow = !context.error_occurred ? 0 : timestamp < 0 ? -1 : 1;
+	return result;
+}
+#else
+#define GgDateToLocal(date, overflow)		date2timestamptz_opt_overflow(date, overflow)
+#define GgTimestampToLocal(timestamp, overflow) \
+	timestamp2timestamptz_opt_overflow(timestamp, overflow)
+#endif
+
+#if PG_VERSION_NUM >= 190000
+#define GgSetChecksum(page, blkno)	PageSetChecksum(page, blkno)
+#else
+#define GgSetChecksum(page, blkno)	PageSetChecksumInplace(page, blkno)
+#endif
+
 /* An index scan as an IndexScan node begins it. */
-#if PG_VERSION_NUM >= 180000
+#if PG_VERSION_NUM >= 190000
+#define GgBeginIndexScan(node) \
+	index_beginscan((node)->ss.ss_currentRelation, (node)->iss_RelationDesc, \
+					(node)->ss.ps.state->es_snapshot, (node)->iss_Instrument, \
+					(node)->iss_NumScanKeys, (node)->iss_NumOrderByKeys, SO_NONE)
+#elif PG_VERSION_NUM >= 180000
 #define GgBeginIndexScan(node) \
 	index_beginscan((node)->ss.ss_currentRelation, (node)->iss_RelationDesc, \
 					(node)->ss.ps.state->es_snapshot, &(node)->iss_Instrument, \
@@ -233,14 +381,20 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 }
 
 /* A scan of an index in the order of one distance. */
-#if PG_VERSION_NUM >= 180000
+#if PG_VERSION_NUM >= 190000
+#define GgBeginOrderedScan(heap, index, snapshot) \
+	index_beginscan(heap, index, snapshot, NULL, 0, 1, SO_NONE)
+#elif PG_VERSION_NUM >= 180000
 #define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, NULL, 0, 1)
 #else
 #define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, 0, 1)
 #endif
 
 /* A scan of an index by one key. */
-#if PG_VERSION_NUM >= 180000
+#if PG_VERSION_NUM >= 190000
+#define GgBeginKeyScan(heap, index, snapshot) \
+	index_beginscan(heap, index, snapshot, NULL, 1, 0, SO_NONE)
+#elif PG_VERSION_NUM >= 180000
 #define GgBeginKeyScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, NULL, 1, 0)
 #else
 #define GgBeginKeyScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, 1, 0)

@@ -59,56 +59,40 @@ PG_FUNCTION_INFO_V1(gpugraph_handler);
 Datum
 gpugraph_handler(PG_FUNCTION_ARGS)
 {
-	IndexAmRoutine *amroutine = makeNode(IndexAmRoutine);
+	/* what is not named here the access method cannot do */
+	static const IndexAmRoutine routine = {
+		.type = T_IndexAmRoutine,
+		.amstrategies = GG_STRATEGIES,
+		.amsupport = 1,
+		.amcanorderbyop = true,
+		.amcanmulticol = true,
+		.amoptionalkey = true,
+		.amsearcharray = true,
+		.amsearchnulls = true,
+		/* any insert may change any answer, so the core's lock on the whole index is right */
+		.ampredlocks = false,
 
-	amroutine->amstrategies = GG_STRATEGIES;
-	amroutine->amsupport = 1;
-	amroutine->amoptsprocnum = 0;
-	amroutine->amcanorder = false;
-	amroutine->amcanorderbyop = true;
-	amroutine->amcanbackward = false;
-	amroutine->amcanunique = false;
-	amroutine->amcanmulticol = true;
-	amroutine->amoptionalkey = true;
-	amroutine->amsearcharray = true;
-	amroutine->amsearchnulls = true;
-	amroutine->amstorage = false;
-	amroutine->amclusterable = false;
-	/* any insert may change any answer, so the core's lock on the whole index is right */
-	amroutine->ampredlocks = false;
-	amroutine->amcanparallel = false;
-	amroutine->amcaninclude = false;
-	amroutine->amusemaintenanceworkmem = false;
+		/*
+		 * A parallel vacuum worker may clear TIDs.  It may not run the cleanup, which can assign a
+		 * transaction id (see vacuum.c); parallel mode forbids that.
+		 */
+		.amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL,
 
-	/*
-	 * A parallel vacuum worker may clear TIDs.  It may not run the cleanup, which can assign a
-	 * transaction id (see vacuum.c); parallel mode forbids that.
-	 */
-	amroutine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
-	amroutine->amkeytype = InvalidOid;
+		.ambuild = ggbuild,
+		.ambuildempty = ggbuildempty,
+		.aminsert = gginsert,
+		.ambulkdelete = ggbulkdelete,
+		.amvacuumcleanup = ggvacuumcleanup,
+		.amcostestimate = ggcostestimate,
+		.amoptions = ggoptions,
+		.amproperty = ggproperty,
+		.ambuildphasename = ggbuildphasename,
+		.amvalidate = ggvalidate,
+		.ambeginscan = ggbeginscan,
+		.amrescan = ggrescan,
+		.amgettuple = gggettuple,
+		.amendscan = ggendscan,
+	};
 
-	amroutine->ambuild = ggbuild;
-	amroutine->ambuildempty = ggbuildempty;
-	amroutine->aminsert = gginsert;
-	amroutine->ambulkdelete = ggbulkdelete;
-	amroutine->amvacuumcleanup = ggvacuumcleanup;
-	amroutine->amcanreturn = NULL;
-	amroutine->amcostestimate = ggcostestimate;
-	amroutine->amoptions = ggoptions;
-	amroutine->amproperty = ggproperty;
-	amroutine->ambuildphasename = ggbuildphasename;
-	amroutine->amvalidate = ggvalidate;
-	amroutine->amadjustmembers = NULL;
-	amroutine->ambeginscan = ggbeginscan;
-	amroutine->amrescan = ggrescan;
-	amroutine->amgettuple = gggettuple;
-	amroutine->amgetbitmap = NULL;
-	amroutine->amendscan = ggendscan;
-	amroutine->ammarkpos = NULL;
-	amroutine->amrestrpos = NULL;
-	amroutine->amestimateparallelscan = NULL;
-	amroutine->aminitparallelscan = NULL;
-	amroutine->amparallelrescan = NULL;
-
-	PG_RETURN_POINTER(amroutine);
+	PG_RETURN_POINTER(GgReturnRoutine(&routine));
 }

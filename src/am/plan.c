@@ -169,7 +169,7 @@ SkipInQuery(Plan *top)
 }
 
 static PlannedStmt *
-PlanQuery(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+PlanQuery(GG_PLANNER_PARAMETERS)
 {
 	/* a function that is evaluated while a query is planned may have others planned */
 	const bool	outer = plans_cursor;
@@ -180,9 +180,9 @@ PlanQuery(Query *parse, const char *query_string, int cursor_options, ParamListI
 	PG_TRY();
 	{
 		if (prev_planner_hook != NULL)
-			stmt = prev_planner_hook(parse, query_string, cursor_options, params);
+			stmt = prev_planner_hook(GG_PLANNER_ARGUMENTS);
 		else
-			stmt = standard_planner(parse, query_string, cursor_options, params);
+			stmt = standard_planner(GG_PLANNER_ARGUMENTS);
 	}
 	PG_FINALLY();
 	{

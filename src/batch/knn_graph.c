@@ -29,6 +29,7 @@
 #include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/tuplestore.h"
 
 /* Places of the index per chunk.  To begin a chunk takes about a tenth of a search. */
 #define CHUNK_PLACES	GG_QUERIES_TOGETHER
@@ -111,7 +112,7 @@ ReadAsked(GgFinder *finder, ItemPointerData *tids, uint32 count, Asked *asked)
 {
 	Relation	heap = finder->target->heap;
 	TupleTableSlot *slot = table_slot_create(heap, NULL);
-	IndexFetchTableData *fetch = table_index_fetch_begin(heap);
+	IndexFetchTableData *fetch = GgBeginFetch(heap);
 
 	asked->nrows = asked->nqueries = 0;
 	for (uint32 i = 0; i < count; i++)

@@ -121,7 +121,7 @@ ReadRows(Reading *reading)
 	ExprContext *context = GetPerTupleExprContext(estate);
 	IndexInfo  *info = BuildIndexInfo(target->index);
 	ExprState  *predicate = ExecPrepareQual(info->ii_Predicate, estate);
-	TableScanDesc scan = table_beginscan(target->heap, GetActiveSnapshot(), 0, NULL);
+	TableScanDesc scan = GgBeginTableScan(target->heap, GetActiveSnapshot());
 
 	context->ecxt_scantuple = slot;
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))

@@ -82,12 +82,12 @@ GgReadQueryArray(const GgTarget *target, AnyArrayType *array, GgQueryArray *quer
 	queries->count = ArrayGetNItems(AARR_NDIM(array), AARR_DIMS(array));
 	queries->values = palloc(Max(queries->count, 1) * sizeof(Datum));
 	queries->dimensions = meta->dimensions;
-	array_iter_setup(&next, array);
+	GgSetUpArray(&next, array, length, by_value, align);
 	for (int i = 0; i < queries->count; i++)
 	{
 		bool		isnull;
 
-		queries->values[i] = array_iter_next(&next, &isnull, i, length, by_value, align);
+		queries->values[i] = GgNextOfArray(&next, &isnull, i, length, by_value, align);
 		CheckQuery(target, queries->dimensions, &queries->values[i], isnull, i + 1);
 	}
 	pfree(meta);

@@ -20,6 +20,7 @@
 #include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
+#include "utils/tuplestore.h"
 
 #define SAMPLE_SEED			UINT64CONST(20231)
 
@@ -69,7 +70,7 @@ TakeQueries(Sample *sample, GgFinder *finder, int most)
 {
 	GgMetaPageData *meta = GgReadDirectory(sample->target.index);
 	TupleTableSlot *slot = table_slot_create(sample->target.heap, NULL);
-	IndexFetchTableData *fetch = table_index_fetch_begin(sample->target.heap);
+	IndexFetchTableData *fetch = GgBeginFetch(sample->target.heap);
 	pg_prng_state random;
 	uint64		places;
 	uint64		tries;

@@ -333,7 +333,7 @@ static void
 ReadTable(GgLists *lists, const RowItem *items, uint32 count, ItemPointerData *ctids)
 {
 	TupleTableSlot *slot = table_slot_create(lists->target->heap, NULL);
-	IndexFetchTableData *fetch = table_index_fetch_begin(lists->target->heap);
+	IndexFetchTableData *fetch = GgBeginFetch(lists->target->heap);
 
 	for (uint32 i = 0; i < count; i++)
 	{

@@ -10,6 +10,7 @@
 #include "utils/array.h"
 #include "utils/arrayaccess.h"
 #include "utils/memutils.h"
+#include "utils/tuplestore.h"
 
 /* Where rows of the result go. */
 typedef struct RowStore

@@ -311,7 +311,7 @@ GgScanTable(GgParticipant *leader)
 	TableScanDesc scan = NULL;
 
 	if (leader->pcxt != NULL)
-		scan = table_beginscan_parallel(leader->scan.heap, SharedScan(leader->shared));
+		scan = GgBeginParallelScan(leader->scan.heap, SharedScan(leader->shared));
 	GgScanHeap(&leader->scan, scan);
 }
 
@@ -373,7 +373,7 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	if (attached == shared->writer.nqueues)
 	{
 		SetArrays(&worker);
-		GgScanHeap(&worker.scan, table_beginscan_parallel(heap, SharedScan(shared)));
+		GgScanHeap(&worker.scan, GgBeginParallelScan(heap, SharedScan(shared)));
 		GgHelpToTheEnd(&worker.scan);
 	}
 	else

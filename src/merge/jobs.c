@@ -18,6 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 /* Places for indexes that wait, are being merged, or have failed in the last minute. */
 #define MAX_JOBS			64

@@ -16,6 +16,7 @@
 #include "miscadmin.h"
 #include "storage/inspect.h"
 #include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 

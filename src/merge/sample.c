@@ -29,6 +29,7 @@
 #include "catalog/pg_index.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "storage/type.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -222,8 +223,7 @@ RemoveSample(Relation samples, const SampleKey *key)
 			TM_FailureData failure;
 
 			/* another session may do so, too */
-			(void) heap_delete(samples, &tuple->t_self, GetCurrentCommandId(true), InvalidSnapshot,
-							   false, &failure, false);
+			GgTryDelete(samples, &tuple->t_self, &failure);
 		}
 	}
 	systable_endscan(scan);

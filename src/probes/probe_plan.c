@@ -32,6 +32,7 @@
 #include "nodes/supportnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
 #include "optimizer/plancat.h"
 #include "optimizer/tlist.h"
@@ -52,7 +53,7 @@ static int	partition_probes = 0;
 /* Plans were made that depend on it. */
 static bool made_plans = false;
 
-static get_relation_info_hook_type prev_info_hook = NULL;
+static GgTableHook prev_table_hook = NULL;
 static set_rel_pathlist_hook_type prev_pathlist_hook = NULL;
 
 /* The key of a table that is partitioned by centroid, with varno 1; or NULL. */
@@ -201,21 +202,22 @@ Condition(PlannerInfo *root, const FuncExpr *key, Index varno, Expr *query, char
 }
 
 static void
-AddProbes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
+AddProbes(GG_TABLE_PARAMETERS)
 {
+	const RangeTblEntry *entry = root->simple_rte_array[rel->relid];
 	Relation	table;
 	FuncExpr   *key;
 	Expr	   *query = NULL;
 	char	   *oper;
 	Node	   *condition;
 
-	if (prev_info_hook != NULL)
-		prev_info_hook(root, relid, inhparent, rel);
-	if (!inhparent || rel->reloptkind != RELOPT_BASEREL || !WantsNearest(root->parse) ||
-		!KeepsRows((Node *) root->parse->jointree, rel->relid))
+	if (prev_table_hook != NULL)
+		prev_table_hook(GG_TABLE_ARGUMENTS);
+	if (entry->rtekind != RTE_RELATION || !entry->inh || rel->reloptkind != RELOPT_BASEREL ||
+		!WantsNearest(root->parse) || !KeepsRows((Node *) root->parse->jointree, rel->relid))
 		return;
 	/* the query's lock is held */
-	table = table_open(relid, NoLock);
+	table = table_open(entry->relid, NoLock);
 	key = CentroidKey(table);
 	if (key != NULL)
 		query = OrderedBy(root->parse, rel->relid, ((Var *) lsecond(key->args))->varattno, &oper);
@@ -374,8 +376,8 @@ GgInitProbes(void)
 							&partition_probes,
 							0, 0, GG_MAX_CENTROIDS,
 							PGC_USERSET, GUC_EXPLAIN, NULL, AssignProbes, NULL);
-	prev_info_hook = get_relation_info_hook;
-	get_relation_info_hook = AddProbes;
+	prev_table_hook = gg_table_hook;
+	gg_table_hook = AddProbes;
 	prev_pathlist_hook = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = DropConditions;
 }

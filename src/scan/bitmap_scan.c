@@ -218,7 +218,7 @@ BeginBitmapScan(CustomScanState *css, EState *estate, int eflags)
 	css->custom_ps = list_make2(state->index, state->bitmap);
 
 	state->index->ss.ps.ps_ProjInfo = NULL;
-	ExecInitScanTupleSlot(estate, &css->ss, RelationGetDescr(heap), table_slot_callbacks(heap));
+	GgInitScanSlot(estate, &css->ss, RelationGetDescr(heap), table_slot_callbacks(heap));
 	css->ss.ss_ScanTupleSlot = state->index->ss.ss_ScanTupleSlot;
 	css->ss.ps.subPlan = NIL;	/* the new projection brings them again */
 	ExecAssignScanProjectionInfo(&css->ss);

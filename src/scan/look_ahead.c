@@ -133,8 +133,8 @@ GgPinRow(IndexScanDesc scan)
 		return;
 	if (BufferIsValid(fetch->xs_cbuf))
 		ReleaseBuffer(fetch->xs_cbuf);
-	fetch->xs_cbuf = InvalidBuffer;
-	fetch->xs_cbuf = GgSourcePinHeap(scan->heapRelation, blkno);
+	GgFetchHolds(fetch, InvalidBuffer, blkno);
+	GgFetchHolds(fetch, GgSourcePinHeap(scan->heapRelation, blkno), blkno);
 	/* as the fetch does for a page that it had not pinned */
-	heap_page_prune_opt(scan->heapRelation, fetch->xs_cbuf);
+	GgPruneHeld(scan->heapRelation, fetch);
 }

@@ -145,14 +145,14 @@ Replace(Plan **plan)
 }
 
 static PlannedStmt *
-PlanQuery(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+PlanQuery(GG_PLANNER_PARAMETERS)
 {
 	PlannedStmt *stmt;
 
 	if (prev_hook != NULL)
-		stmt = prev_hook(parse, query_string, cursor_options, params);
+		stmt = prev_hook(GG_PLANNER_ARGUMENTS);
 	else
-		stmt = standard_planner(parse, query_string, cursor_options, params);
+		stmt = standard_planner(GG_PLANNER_ARGUMENTS);
 	if (gg_enable_partition_search)
 	{
 		Replace(&stmt->planTree);

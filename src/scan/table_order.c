@@ -93,7 +93,7 @@ Begin(IndexScanDesc scan)
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	GgTableOrder *order = palloc0(sizeof(GgTableOrder));
 
-	order->fetch = table_index_fetch_begin(scan->heapRelation);
+	order->fetch = GgBeginFetch(scan->heapRelation);
 	order->slot = table_slot_create(scan->heapRelation, NULL);
 	order->estate = CreateExecutorState();
 	if (scan->indexRelation->rd_index->indkey.values[0] == InvalidAttrNumber)

@@ -7,6 +7,8 @@
 #include "storage/filter_column.h"
 #include "storage/type.h"
 
+#include <math.h>
+
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 #include "utils/builtins.h"

@@ -168,8 +168,8 @@ PlaceOfLocal(Oid type, Datum value, int64 *word)
 	int			overflow = 0;
 
 	*word = type == DATEOID ?
-		date2timestamptz_opt_overflow(DatumGetDateADT(value), &overflow) :
-		timestamp2timestamptz_opt_overflow(DatumGetTimestamp(value), &overflow);
+		GgDateToLocal(DatumGetDateADT(value), &overflow) :
+		GgTimestampToLocal(DatumGetTimestamp(value), &overflow);
 	if (overflow == 0)
 		return PLACE_AT;
 	*word = overflow < 0 ? DT_NOBEGIN : DT_NOEND - 1;

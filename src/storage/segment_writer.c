@@ -70,7 +70,7 @@ PutPages(GgSegmentWriter *writer, BlockNumber start, int npages, double *wal_s)
 		*wal_s += GgSecondsSince(began);
 	}
 	for (int i = 0; i < npages; i++)
-		PageSetChecksumInplace(pages[i], blocks[i]);
+		GgSetChecksum(pages[i], blocks[i]);
 	GgWriteRun(writer->index, start, pages, npages, &writer->file);
 }
 
