@@ -263,7 +263,8 @@ CREATE FUNCTION gpugraph_index_info(index regclass,
 	OUT scan_seconds float4, OUT copy_seconds float4, OUT knn_seconds float4,
 	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4,
 	OUT filter_columns int, OUT filters_bytes bigint, OUT extents int, OUT extents_limit int,
-	OUT parked_bytes bigint, OUT codes text, OUT codes_bytes bigint)
+	OUT parked_bytes bigint, OUT codes text, OUT codes_bytes bigint,
+	OUT sample_queries int, OUT sample_bytes bigint)
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpugraph_index_info(regclass)
@@ -415,24 +416,6 @@ CREATE FUNCTION gpugraph_forget(index regclass) RETURNS boolean
 
 COMMENT ON FUNCTION gpugraph_forget(regclass)
 	IS 'forget what gpugraph_learn() was given and has learned; false when that is nothing';
-
--- Sample queries by table, column (0: an expression) and metric.  They are data of users, so nobody
--- but the owner may read them; builds and merges do so without privileges.
-CREATE TABLE gpugraph_samples (
-	relid oid NOT NULL,
-	attnum smallint NOT NULL,
-	expression text NOT NULL,
-	metric smallint NOT NULL,
-	edges int NOT NULL,
-	dimensions int NOT NULL,
-	queries bytea NOT NULL
-) USING heap;
-
-ALTER TABLE gpugraph_samples ALTER COLUMN queries SET STORAGE EXTERNAL;
-
-REVOKE ALL ON gpugraph_samples FROM PUBLIC;
-
-COMMENT ON TABLE gpugraph_samples IS 'sample queries that gpugraph indexes learn edges from';
 
 CREATE FUNCTION gpugraph_stat_get_merge(
 	OUT pid int, OUT datid oid, OUT relid oid, OUT phase text, OUT rows bigint,

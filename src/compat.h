@@ -51,6 +51,9 @@
 #define GgLocator(rel)			((rel)->rd_locator)
 #define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilelocatorSubid)
 typedef RelFileLocator GgRelFileLocator;
+#define GgFileOf(tablespace, file) \
+	((RelFileLocator) {.spcOid = OidIsValid(tablespace) ? (tablespace) : MyDatabaseTableSpace, \
+	 .dbOid = MyDatabaseId, .relNumber = (file)})
 #define GgOwnerCheck(classid, objectid, roleid) object_ownercheck(classid, objectid, roleid)
 #define GgMayExecute(function, roleid) \
 	(object_aclcheck(ProcedureRelationId, function, roleid, ACL_EXECUTE) == ACLCHECK_OK)
@@ -58,6 +61,9 @@ typedef RelFileLocator GgRelFileLocator;
 #define GgLocator(rel)			((rel)->rd_node)
 #define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilenodeSubid)
 typedef RelFileNode GgRelFileLocator;
+#define GgFileOf(tablespace, file) \
+	((RelFileNode) {.spcNode = OidIsValid(tablespace) ? (tablespace) : MyDatabaseTableSpace, \
+	 .dbNode = MyDatabaseId, .relNode = (file)})
 #define GgOwnerCheck(classid, objectid, roleid) \
 	((classid) == RelationRelationId ? pg_class_ownercheck(objectid, roleid) : false)
 #define GgMayExecute(function, roleid) \

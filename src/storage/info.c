@@ -27,7 +27,7 @@
 
 #include "storage/inspect.h"
 
-#define INFO_COLUMNS	37
+#define INFO_COLUMNS	39
 
 static bool
 IsGpugraphIndex(Oid indexoid)
@@ -240,11 +240,14 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 				dead,
 				delta_rows;
 	int64		total;
+	GgArray		sample_array;
+	GgSampleHead sample = {0};
 	int			c = 0;
 
 	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
 	GgReadMeta(inspected.index, meta);
 	delta_rows = GgCountDeltaRows(inspected.index, meta);
+	(void) GgFindSample(inspected.index, meta, &sample_array, &sample);
 
 	dead = meta->delta_dead;
 	for (int i = 0; i < meta->nsegments; i++)
@@ -300,6 +303,8 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum(GgParkedBlocks(inspected.heap, meta) * BLCKSZ);
 	values[c++] = CStringGetTextDatum(CodesOf(meta));
 	values[c++] = Int64GetDatum(blocks[GG_KIND_CODES] * BLCKSZ);
+	values[c++] = Int32GetDatum((int32) sample.count);
+	values[c++] = Int64GetDatum(blocks[GG_KIND_SAMPLE] * BLCKSZ);
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);
