@@ -194,7 +194,7 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 
 	nulls[c] = contents.bytes < 0;
 	values[c++] = Int64GetDatum(contents.bytes);
-	for (int i = c; i < c + 7; i++)
+	for (int i = c; i < c + 6; i++)
 		nulls[i] = !contents.known;
 	values[c++] = Int64GetDatum(contents.rows);
 	values[c++] = Int64GetDatum(contents.delta_rows);
@@ -202,8 +202,6 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum(contents.dead_rows);
 	values[c++] = Int32GetDatum(contents.segments);
 	values[c++] = contents.known ? CStringGetTextDatum(contents.storage) : (Datum) 0;
-	values[c++] = contents.known ? CStringGetTextDatum(GgAlgorithmName(contents.algorithm)) :
-		(Datum) 0;
 	nulls[c] = stat.state == NULL;
 	values[c++] = Int32GetDatum(stat.device);
 	values[c++] = CStringGetTextDatum(stat.state != NULL ? stat.state : "cpu");
@@ -213,6 +211,9 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	nulls[c] = hint == NULL;
 	values[c] = hint != NULL ? CStringGetTextDatum(hint) : (Datum) 0;
 	c++;
+	nulls[c] = !contents.known;
+	values[c++] = contents.known ? CStringGetTextDatum(GgAlgorithmName(contents.algorithm)) :
+		(Datum) 0;
 	Assert(c == INDEXES_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }

@@ -262,9 +262,7 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	nulls[c] = device->limit_bytes == 0 || device->limit_bytes >= PG_INT64_MAX;
 	values[c++] = Int64GetDatum((int64) device->limit_bytes);
 	values[c++] = Int64GetDatum((int64) stats.resident_bytes);
-	values[c++] = Int64GetDatum((int64) pg_atomic_read_u64(&device->build_bytes));
 	values[c++] = Int32GetDatum(residents);
-	c += PutInUse(device, values + c);
 	values[c++] = Int64GetDatum((int64) stats.queries);
 	values[c++] = Int64GetDatum((int64) stats.batches);
 	values[c++] = HistogramArray(stats.batch_sizes);
@@ -287,8 +285,6 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	values[c++] = Int64GetDatum((int64) stats.refreshes);
 	values[c++] = Int64GetDatum((int64) stats.failed_loads);
 	values[c++] = Int64GetDatum((int64) stats.evictions);
-	values[c++] = Int64GetDatum((int64) stats.merges);
-	values[c++] = Float8GetDatum(stats.merge_seconds);
 	values[c++] = Int64GetDatum((int64) stats.restarts);
 	PutTimestamp(stats.started, &values[c], &nulls[c]);
 	c++;
@@ -298,6 +294,10 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	c++;
 	PutTimestamp(stats.reset_at, &values[c], &nulls[c]);
 	c++;
+	values[c++] = Int64GetDatum((int64) pg_atomic_read_u64(&device->build_bytes));
+	c += PutInUse(device, values + c);
+	values[c++] = Int64GetDatum((int64) stats.merges);
+	values[c++] = Float8GetDatum(stats.merge_seconds);
 	Assert(c == DEVICE_COLUMNS);
 }
 
@@ -376,6 +376,31 @@ DeviceArray(uint32 devices, const int *of_each)
 										   TYPALIGN_INT));
 }
 
+/* What version 1.2.0 has added to a row, behind the others. */
+static int
+PutParts(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
+{
+	GgResident *resident = held != NULL ? &held->resident : NULL;
+	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
+	int			numbers[GG_MAX_DEVICES];
+	int			c = 0;
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+		numbers[i] = gg_service->devices[i]->number;
+	values[c++] = DeviceArray(held != NULL ? held->ready : 0, numbers);
+	values[c++] = DeviceArray(held != NULL ? held->ready : 0, held != NULL ? held->segments : NULL);
+	for (int i = c; i < c + 6; i++)
+		nulls[i] = !ready;
+	values[c++] = Int64GetDatum(ready ? (int64) resident->host_bytes : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->missing_bytes : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.coded) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.rowless) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.halved) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.missing) : 0);
+	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_PARTIAL));
+	return c;
+}
+
 /* counters or held may be NULL, not both. */
 static void
 IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
@@ -383,13 +408,8 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	GgResident *resident = held != NULL ? &held->resident : NULL;
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
 	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
-	int			numbers[GG_MAX_DEVICES];
 	int64		cpu = 0;
-	int64		both;
 	int			c = 0;
-
-	for (int i = 0; i < gg_service->ndevices; i++)
-		numbers[i] = gg_service->devices[i]->number;
 
 	nulls[c] = resident == NULL && key == 0;
 	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->database : (Oid) (key >> 32));
@@ -397,20 +417,12 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->relation : (Oid) key);
 	nulls[c] = resident == NULL;
 	values[c++] = Int32GetDatum(held != NULL ? held->device : 0);
-	values[c++] = DeviceArray(held != NULL ? held->ready : 0, numbers);
-	values[c++] = DeviceArray(held != NULL ? held->ready : 0, held != NULL ? held->segments : NULL);
 	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
-	for (int i = c; i < c + 15; i++)
+	for (int i = c; i < c + 9; i++)
 		nulls[i] = !ready;
 	values[c++] = Int64GetDatum(ready ? (int64) resident->bytes : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->host_bytes : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->missing_bytes : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->key.generation : 0);
 	values[c++] = Int32GetDatum(ready ? (int32) resident->now.nsegments : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.coded) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.rowless) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.halved) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.missing) : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->now.delta_pages : 0);
 	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->load_s : 0);
@@ -422,9 +434,8 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
 		cpu += QueriesOf(counters, i);
 	cpu += QueriesOf(counters, GG_REASON_CODED);
-	both = QueriesOf(counters, GG_REASON_PARTIAL);
-	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) + both);
-	values[c++] = Int64GetDatum(both);
+	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) +
+								QueriesOf(counters, GG_REASON_PARTIAL));
 	values[c++] = Int64GetDatum(cpu);
 	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
 		values[c++] = Int64GetDatum(QueriesOf(counters, i));
@@ -436,6 +447,7 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 		PutTimestamp(resident->failed_at, &values[c + 1], &nulls[c + 1]);
 	}
 	c += 2;
+	c += PutParts(counters, held, values + c, nulls + c);
 	Assert(c == INDEX_COLUMNS);
 }
 
