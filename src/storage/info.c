@@ -102,6 +102,31 @@ CheckPrivileges(Oid indexoid, Oid heapoid, GgInspection inspection)
 				 errhint("Call gpugraph_check without heap_check, or as the owner of the table.")));
 }
 
+/*
+ * Lock the table, as an insert does.  A session that has read it before, as SELECT of the call may
+ * have, holds its indexes, too.  It must not wait for somebody who builds one of these, has the
+ * table locked, and waits for it.
+ */
+static void
+LockToChange(Oid heapoid)
+{
+	Relation	heap = RelationIdGetRelation(heapoid);
+	bool		held = RelationIsValid(heap) && CheckRelationLockedByMe(heap, AccessShareLock, true);
+
+	if (RelationIsValid(heap))
+		RelationClose(heap);
+	if (ConditionalLockRelationOid(heapoid, RowExclusiveLock))
+		return;
+	if (held)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not obtain lock on relation \"%s\"", get_rel_name(heapoid)),
+				 errdetail("Another session has it, and may wait for what this transaction has read."),
+				 errhint("Call the function once more, or before this transaction reads the "
+						 "table.")));
+	LockRelationOid(heapoid, RowExclusiveLock);
+}
+
 void
 GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 {
@@ -121,7 +146,11 @@ GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 
 	/* table before index, as everybody does */
 	inspected->lockmode = inspection == GG_CHANGE_INDEX ? RowExclusiveLock : AccessShareLock;
-	inspected->heap = try_table_open(heapoid, inspected->lockmode);
+	if (inspection == GG_CHANGE_INDEX)
+		LockToChange(heapoid);
+	else
+		LockRelationOid(heapoid, AccessShareLock);
+	inspected->heap = try_table_open(heapoid, NoLock);
 	inspected->index = NULL;
 	if (inspected->heap != NULL)
 		inspected->index = try_relation_open(indexoid, inspected->lockmode);
