@@ -5,8 +5,11 @@
  *
  * A query counts itself with two atomic additions, and its backend remembers where its indexes'
  * counters are.  The table has room for gg_service->index_slots indexes of all databases.
- * Indexes that find none are counted together, in the row without a name.  A counter stays when
- * its index is dropped, until gpugraph_stat_reset() empties the table.
+ * Indexes that find none are counted together, in the row without a name.
+ *
+ * PostgreSQL's own statistics have an entry of each index that has a place here, which goes with the
+ * index, also where another database's is dropped, and on a standby.  So who reads the table, or
+ * finds no room in it, gives back the places of indexes that have none.
  *
  * The worker alone writes its device's counters, without a lock.  A reader may see one of them a
  * moment before another.  So it is also the worker that zeroes them.
@@ -22,10 +25,14 @@
 #include "storage/shmem.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/pgstat_internal.h"
 #include "utils/tuplestore.h"
 
 /* Counters looked at for one index before it counts as one of the others. */
 #define MAX_PROBES		64
+
+/* The key of a place that an index has given back; others may lie behind it. */
+#define GIVEN_BACK		1
 
 /* ---- counting -------------------------------------------------------------- */
 
@@ -54,6 +61,33 @@ SeekCounters(uint64 key, bool *full)
 	return NULL;
 }
 
+static void
+Clear(GgIndexCounters *counters, uint64 key)
+{
+	pg_atomic_write_u64(&counters->key, key);
+	pg_atomic_write_u64(&counters->rows, 0);
+	for (int i = 0; i < GG_NREASONS; i++)
+		pg_atomic_write_u64(&counters->queries[i], 0);
+}
+
+/* Give back the place of an index, if that is gone. */
+static void
+GiveBack(GgIndexCounters *counters)
+{
+	uint64		key = pg_atomic_read_u64(&counters->key);
+
+	if (key == 0 || key == GIVEN_BACK ||
+		pgstat_have_entry(PGSTAT_KIND_RELATION, (Oid) (key >> 32), (Oid) key))
+		return;
+	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
+	if (pg_atomic_read_u64(&counters->key) == key)
+	{
+		pg_atomic_fetch_add_u64(&gg_service->index_stats->resets, 1);
+		Clear(counters, GIVEN_BACK);
+	}
+	LWLockRelease(gg_service->stat_lock);
+}
+
 /* The counters of an index, claimed for it if need be. */
 static GgIndexCounters *
 FindCounters(uint64 key)
@@ -65,16 +99,22 @@ FindCounters(uint64 key)
 
 	if (found != NULL)
 		return found;
+	/* made now, since PostgreSQL makes it some time after the query, if at all */
+	(void) pgstat_get_entry_ref(PGSTAT_KIND_RELATION, MyDatabaseId, (Oid) key, true, NULL);
+	for (int i = 0; i < MAX_PROBES && full; i++)
+		GiveBack(&stats->slots[(start + i) % gg_service->index_slots]);
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
+	found = SeekCounters(key, &full);
 	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
 	{
 		GgIndexCounters *counters = &stats->slots[(start + i) % gg_service->index_slots];
 		uint64		seen = pg_atomic_read_u64(&counters->key);
 
-		if (seen == 0)
+		if (seen == 0 || seen == GIVEN_BACK)
+		{
 			pg_atomic_write_u64(&counters->key, key);
-		if (seen == 0 || seen == key)
 			found = counters;
+		}
 	}
 	LWLockRelease(gg_service->stat_lock);
 	return found != NULL ? found : &stats->others;
@@ -606,12 +646,14 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 	for (int i = -1; i < (int) gg_service->index_slots; i++)
 	{
 		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
-		uint64		key = pg_atomic_read_u64(&counters->key);
+		uint64		key;
 		uint64		any = 0;
 
+		GiveBack(counters);
+		key = pg_atomic_read_u64(&counters->key);
 		for (int r = 0; r < GG_NREASONS; r++)
 			any += pg_atomic_read_u64(&counters->queries[r]);
-		if (key != 0 || any != 0)
+		if (key != GIVEN_BACK && (key != 0 || any != 0))
 			ShowIndex(rsinfo, counters, held, nheld, (Oid) (key >> 32), (Oid) key);
 	}
 	for (int h = 0; h < nheld; h++)
@@ -691,14 +733,7 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);
 	for (int i = -1; i < (int) gg_service->index_slots; i++)
-	{
-		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
-
-		pg_atomic_write_u64(&counters->key, 0);
-		pg_atomic_write_u64(&counters->rows, 0);
-		for (int w = 0; w < GG_NREASONS; w++)
-			pg_atomic_write_u64(&counters->queries[w], 0);
-	}
+		Clear(i < 0 ? &stats->others : &stats->slots[i], 0);
 	LWLockRelease(gg_service->stat_lock);
 
 	for (int i = 0; i < gg_service->ndevices; i++)
