@@ -255,8 +255,8 @@ CREATE OPERATOR CLASS array_ops
 	OPERATOR 7 @> (anyarray, anyarray);
 
 -- More columns, behind those that were there.  CREATE OR REPLACE does not change what a function
--- returns, and DROP would take its rights along, and what users made of it, so the columns are those
--- of a function that is made for the purpose.
+-- returns, and DROP would take its rights along, and what users made of it.  So the columns are
+-- those of a function that is made for the purpose.
 
 CREATE FUNCTION gpugraph_index_info_1_2(index regclass,
 	OUT version int, OUT dimensions int, OUT metric text, OUT element text,

@@ -513,13 +513,6 @@ GgSampleRows(const gg_dataset *data, uint64 seed)
 	return sample;
 }
 
-void
-GgFreeSample(GgLearnSample *sample)
-{
-	pfree(unconstify(float *, sample->queries));
-	pfree(sample);
-}
-
 /* Nodes that are looked for: some of pieces that stay have no row. */
 #define KEYS			(2 * GG_LEARN_LIST)
 

@@ -405,7 +405,6 @@ extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
  * NULL elsewhere.  Allocates.
  */
 extern GgLearnSample *GgSampleRows(const gg_dataset *data, uint64 seed);
-extern void GgFreeSample(GgLearnSample *sample);
 
 /* A graph that is to be written, and whose nodes have rows. */
 typedef struct GgNewGraph
@@ -432,6 +431,8 @@ extern gg_status GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *
  * from before.
  */
 extern GgLearnSample *GgReadSample(Relation index);
+
+extern void GgFreeSample(GgLearnSample *sample);
 
 /* Is it this one? */
 extern bool GgHasSample(Relation index, const GgLearnSample *sample);

@@ -67,6 +67,13 @@ GgReadSample(Relation index)
 	return sample;
 }
 
+void
+GgFreeSample(GgLearnSample *sample)
+{
+	pfree(unconstify(float *, sample->queries));
+	pfree(sample);
+}
+
 bool
 GgHasSample(Relation index, const GgLearnSample *sample)
 {

@@ -108,8 +108,8 @@ extern void GgStoreMeta(Relation index, Relation heap, Buffer metabuf, GgMetaPag
 extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
 /*
- * The next id for a segment, piece or sample.  ereport(ERROR) where there is none: an id that came round
- * again would pass for another segment's.
+ * The next id for a segment, piece or sample.  ereport(ERROR) where there is none: an id that came
+ * round again would pass for another segment's.
  */
 extern uint32 GgTakeId(Relation index, GgMetaPageData *meta);
 

@@ -111,17 +111,21 @@ static void
 LockToChange(Oid heapoid)
 {
 	Relation	heap = RelationIdGetRelation(heapoid);
-	bool		held = RelationIsValid(heap) && CheckRelationLockedByMe(heap, AccessShareLock, true);
+	bool		held = false;
 
 	if (RelationIsValid(heap))
+	{
+		held = CheckRelationLockedByMe(heap, AccessShareLock, true);
 		RelationClose(heap);
+	}
 	if (ConditionalLockRelationOid(heapoid, RowExclusiveLock))
 		return;
 	if (held)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not obtain lock on relation \"%s\"", get_rel_name(heapoid)),
-				 errdetail("Another session has it, and may wait for what this transaction has read."),
+				 errdetail("Another session has it, and may wait for what this transaction has "
+						   "read."),
 				 errhint("Call the function once more, or before this transaction reads the "
 						 "table.")));
 	LockRelationOid(heapoid, RowExclusiveLock);

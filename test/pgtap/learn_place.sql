@@ -8,7 +8,8 @@ SELECT make_data('asked', 300, 16, 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
 CREATE FUNCTION info(index text, OUT version int, OUT queries int, OUT pages int)
 	LANGUAGE sql AS $$
-	SELECT i.version, i.sample_queries, (i.sample_bytes / 8192)::int FROM gpugraph_index_info(index::regclass) i
+	SELECT i.version, i.sample_queries, (i.sample_bytes / 8192)::int
+		FROM gpugraph_index_info(index::regclass) i
 $$;
 SELECT is(info('items_idx'), (3, 0, 0)::record, 'without a sample it has format 3');
 SELECT gpugraph_learn('items_idx', array_agg(val)) > 0 FROM asked \g /dev/null

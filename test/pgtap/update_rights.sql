@@ -57,12 +57,15 @@ BEGIN
 			AND c.relkind = 'v'
 	LOOP
 		EXECUTE format('REVOKE SELECT ON %s FROM PUBLIC, pg_monitor;
-			GRANT SELECT ON %1$s TO gg_one WITH GRANT OPTION; GRANT SELECT (state) ON %1$s TO gg_two;
+			GRANT SELECT ON %1$s TO gg_one WITH GRANT OPTION;
+			GRANT SELECT (state) ON %1$s TO gg_two;
 			SET ROLE gg_one; GRANT SELECT ON %1$s TO gg_two;
-			CREATE VIEW own.of_%2$s AS SELECT * FROM %1$s; RESET ROLE', rel, split_part(rel, '.', -1));
+			CREATE VIEW own.of_%2$s AS SELECT * FROM %1$s; RESET ROLE',
+			rel, split_part(rel, '.', -1));
 	END LOOP;
 	CREATE VIEW own.of_index_info AS SELECT * FROM gpugraph_index_info('items_idx');
-	CREATE VIEW own.of_devices AS SELECT to_json(d) AS d, d.stats_reset FROM gpugraph_stat_get_device() d;
+	CREATE VIEW own.of_devices AS
+		SELECT to_json(d) AS d, d.stats_reset FROM gpugraph_stat_get_device() d;
 	CREATE VIEW own.of_stat AS SELECT last_error, relid FROM gpugraph_stat_get_index();
 END $$;
 

@@ -9,7 +9,8 @@ use Test::More;
 use Gpugraph;
 use Merging;
 
-my @nodes = map { new_node($_, init => { allows_streaming => 'logical' }) } qw(publisher subscriber);
+my @nodes = map { new_node($_, init => { allows_streaming => 'logical' }) }
+	qw(publisher subscriber);
 my ($publisher, $subscriber) = @nodes;
 
 $_->safe_psql('postgres', <<'SQL') for @nodes;

@@ -7,9 +7,9 @@
  * counters are.  The table has room for gg_service->index_slots indexes of all databases.
  * Indexes that find none are counted together, in the row without a name.
  *
- * PostgreSQL's own statistics have an entry of each index that has a place here, which goes with the
- * index, also where another database's is dropped, and on a standby.  So who reads the table, or
- * finds no room in it, gives back the places of indexes that have none.
+ * PostgreSQL's own statistics have an entry of each index that has a place here.  It goes with the
+ * index, in other databases and on a standby, too.  So who reads the table, or finds no room in it,
+ * gives back the places of indexes that have no entry.
  *
  * The worker alone writes its device's counters, without a lock.  A reader may see one of them a
  * moment before another.  So it is also the worker that zeroes them.
