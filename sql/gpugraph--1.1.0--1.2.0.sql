@@ -254,10 +254,11 @@ CREATE OPERATOR CLASS array_ops
 	OPERATOR 6 && (anyarray, anyarray),
 	OPERATOR 7 @> (anyarray, anyarray);
 
--- what an index holds: now with its filter columns
+-- More columns, behind those that were there.  CREATE OR REPLACE does not change what a function
+-- returns, and DROP would take its rights along, and what users made of it.  So the columns are
+-- those of a function that is made for the purpose.
 
-DROP FUNCTION gpugraph_index_info(regclass);
-CREATE FUNCTION gpugraph_index_info(index regclass,
+CREATE FUNCTION gpugraph_index_info_1_2(index regclass,
 	OUT version int, OUT dimensions int, OUT metric text, OUT element text,
 	OUT algorithm text, OUT engine text, OUT nodes bigint, OUT rows bigint,
 	OUT segments int, OUT pivots bigint, OUT delta_rows bigint, OUT dead_rows bigint,
@@ -268,100 +269,77 @@ CREATE FUNCTION gpugraph_index_info(index regclass,
 	OUT scan_seconds float4, OUT copy_seconds float4, OUT knn_seconds float4,
 	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4,
 	OUT filter_columns int, OUT filters_bytes bigint, OUT extents int, OUT extents_limit int,
-	OUT parked_bytes bigint, OUT codes text, OUT codes_bytes bigint)
-	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+	OUT parked_bytes bigint, OUT codes text, OUT codes_bytes bigint,
+	OUT sample_queries int, OUT sample_bytes bigint)
+	AS 'MODULE_PATHNAME', 'gpugraph_index_info' LANGUAGE C;
 
-COMMENT ON FUNCTION gpugraph_index_info(regclass)
-	IS 'what a gpugraph index holds, and how its build spent its time';
-
--- merges whose graph was built on a device
-
-DROP VIEW gpugraph_stat_device;
-DROP FUNCTION gpugraph_stat_get_device();
-
-CREATE FUNCTION gpugraph_stat_get_device(
+CREATE FUNCTION gpugraph_stat_get_device_1_2(
 	OUT device int, OUT name text, OUT state text, OUT pid int, OUT total_bytes bigint,
-	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT build_bytes bigint,
-	OUT resident_indexes int, OUT slots int, OUT answer_chunks int, OUT loading int,
-	OUT staging_chunks int, OUT queries bigint, OUT batches bigint, OUT batch_sizes bigint[],
-	OUT queue_p50_us bigint, OUT queue_p95_us bigint, OUT queue_p99_us bigint,
-	OUT kernel_p50_us bigint, OUT kernel_p95_us bigint, OUT kernel_p99_us bigint,
-	OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
+	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT resident_indexes int, OUT queries bigint,
+	OUT batches bigint, OUT batch_sizes bigint[], OUT queue_p50_us bigint, OUT queue_p95_us bigint,
+	OUT queue_p99_us bigint, OUT kernel_p50_us bigint, OUT kernel_p95_us bigint,
+	OUT kernel_p99_us bigint, OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
 	OUT failed bigint, OUT loads bigint, OUT refreshes bigint, OUT failed_loads bigint,
-	OUT evictions bigint, OUT merges bigint, OUT merge_seconds float8, OUT restarts bigint,
-	OUT started timestamptz, OUT last_error text, OUT last_error_at timestamptz,
-	OUT stats_reset timestamptz) RETURNS SETOF record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+	OUT evictions bigint, OUT restarts bigint, OUT started timestamptz, OUT last_error text,
+	OUT last_error_at timestamptz, OUT stats_reset timestamptz, OUT build_bytes bigint,
+	OUT slots int, OUT answer_chunks int, OUT loading int, OUT staging_chunks int,
+	OUT merges bigint, OUT merge_seconds float8) RETURNS SETOF record
+	AS 'MODULE_PATHNAME', 'gpugraph_stat_get_device' LANGUAGE C;
 
-REVOKE ALL ON FUNCTION gpugraph_stat_get_device() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION gpugraph_stat_get_device() TO pg_monitor;
-
-CREATE VIEW gpugraph_stat_device AS SELECT * FROM gpugraph_stat_get_device();
-
-COMMENT ON VIEW gpugraph_stat_device
-	IS 'the devices of the GPU service: memory, queries, batches, times, loads, failures';
-
-REVOKE ALL ON gpugraph_stat_device FROM PUBLIC;
-GRANT SELECT ON gpugraph_stat_device TO pg_monitor;
-
--- indexes that are on a device in part
-
-DROP VIEW gpugraph_stat_index;
-DROP FUNCTION gpugraph_stat_get_index();
-
-CREATE FUNCTION gpugraph_stat_get_index(
-	OUT datid oid, OUT relid oid, OUT device int, OUT devices int[], OUT device_segments int[],
-	OUT state text, OUT bytes bigint, OUT host_bytes bigint, OUT missing_bytes bigint,
-	OUT generation bigint, OUT segments int, OUT coded_segments int, OUT rowless_segments int,
-	OUT halved_segments int,
-	OUT missing_segments int,
-	OUT delta_pages bigint, OUT loaded_at timestamptz, OUT load_seconds float8,
-	OUT refreshes bigint, OUT refreshed_at timestamptz, OUT refresh_seconds float8,
-	OUT queries_gpu bigint, OUT queries_both bigint, OUT queries_cpu bigint,
+CREATE FUNCTION gpugraph_stat_get_index_1_2(
+	OUT datid oid, OUT relid oid, OUT device int, OUT state text, OUT bytes bigint,
+	OUT generation bigint, OUT segments int, OUT delta_pages bigint, OUT loaded_at timestamptz,
+	OUT load_seconds float8, OUT refreshes bigint, OUT refreshed_at timestamptz,
+	OUT refresh_seconds float8, OUT queries_gpu bigint, OUT queries_cpu bigint,
 	OUT cpu_setting bigint, OUT cpu_no_service bigint, OUT cpu_not_resident bigint,
 	OUT cpu_loading bigint, OUT cpu_memory bigint, OUT cpu_busy bigint, OUT cpu_failed bigint,
 	OUT cpu_too_large bigint, OUT cpu_local bigint, OUT cpu_small bigint, OUT rows_returned bigint,
-	OUT last_error text, OUT last_error_at timestamptz)
+	OUT last_error text, OUT last_error_at timestamptz, OUT devices int[],
+	OUT device_segments int[], OUT host_bytes bigint, OUT missing_bytes bigint,
+	OUT coded_segments int, OUT rowless_segments int, OUT halved_segments int,
+	OUT missing_segments int, OUT queries_both bigint)
 	RETURNS SETOF record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+	AS 'MODULE_PATHNAME', 'gpugraph_stat_get_index' LANGUAGE C;
 
-REVOKE ALL ON FUNCTION gpugraph_stat_get_index() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION gpugraph_stat_get_index() TO pg_monitor;
+CREATE FUNCTION gpugraph_get_index_1_2(index oid, valid boolean,
+	OUT bytes bigint, OUT rows bigint, OUT delta_rows bigint, OUT delta_share float8,
+	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT device int, OUT state text,
+	OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text, OUT algorithm text)
+	AS 'MODULE_PATHNAME', 'gpugraph_get_index' LANGUAGE C;
 
-CREATE VIEW gpugraph_stat_index AS
+UPDATE pg_catalog.pg_proc f
+	SET proallargtypes = n.proallargtypes, proargmodes = n.proargmodes, proargnames = n.proargnames
+	FROM pg_catalog.pg_proc n, (VALUES
+		('gpugraph_index_info(pg_catalog.regclass)'::pg_catalog.regprocedure::pg_catalog.oid,
+		'gpugraph_index_info_1_2(pg_catalog.regclass)'::pg_catalog.regprocedure::pg_catalog.oid),
+		('gpugraph_stat_get_device()'::pg_catalog.regprocedure::pg_catalog.oid,
+		'gpugraph_stat_get_device_1_2()'::pg_catalog.regprocedure::pg_catalog.oid),
+		('gpugraph_stat_get_index()'::pg_catalog.regprocedure::pg_catalog.oid,
+		'gpugraph_stat_get_index_1_2()'::pg_catalog.regprocedure::pg_catalog.oid),
+		('gpugraph_get_index(pg_catalog.oid, pg_catalog.bool)'::pg_catalog.regprocedure
+			::pg_catalog.oid,
+		'gpugraph_get_index_1_2(pg_catalog.oid, pg_catalog.bool)'::pg_catalog.regprocedure
+			::pg_catalog.oid)) AS v(old, new)
+	WHERE f.oid OPERATOR(pg_catalog.=) v.old AND n.oid OPERATOR(pg_catalog.=) v.new;
+
+DROP FUNCTION gpugraph_index_info_1_2(regclass), gpugraph_stat_get_device_1_2(),
+	gpugraph_stat_get_index_1_2(), gpugraph_get_index_1_2(oid, boolean);
+
+CREATE OR REPLACE VIEW gpugraph_stat_device AS SELECT * FROM gpugraph_stat_get_device();
+
+CREATE OR REPLACE VIEW gpugraph_stat_index AS
 	SELECT s.datid, d.datname, s.relid,
 		CASE WHEN d.datname = current_database() THEN s.relid::regclass END AS index,
-		s.device, s.devices, s.device_segments, s.state, s.bytes, s.host_bytes, s.missing_bytes,
-		s.generation, s.segments, s.coded_segments, s.rowless_segments, s.halved_segments,
-		s.missing_segments,
-		s.delta_pages,
-		s.loaded_at, s.load_seconds, s.refreshes, s.refreshed_at, s.refresh_seconds, s.queries_gpu,
-		s.queries_both, s.queries_cpu, s.cpu_setting, s.cpu_no_service, s.cpu_not_resident,
-		s.cpu_loading, s.cpu_memory, s.cpu_busy, s.cpu_failed, s.cpu_too_large, s.cpu_local,
-		s.cpu_small, s.rows_returned, s.last_error, s.last_error_at
+		s.device, s.state, s.bytes, s.generation, s.segments, s.delta_pages, s.loaded_at,
+		s.load_seconds, s.refreshes, s.refreshed_at, s.refresh_seconds, s.queries_gpu,
+		s.queries_cpu, s.cpu_setting, s.cpu_no_service, s.cpu_not_resident, s.cpu_loading,
+		s.cpu_memory, s.cpu_busy, s.cpu_failed, s.cpu_too_large, s.cpu_local, s.cpu_small,
+		s.rows_returned, s.last_error, s.last_error_at, s.devices, s.device_segments, s.host_bytes,
+		s.missing_bytes, s.coded_segments, s.rowless_segments, s.halved_segments,
+		s.missing_segments, s.queries_both
 	FROM gpugraph_stat_get_index() s LEFT JOIN pg_catalog.pg_database d ON d.oid = s.datid;
 
-COMMENT ON VIEW gpugraph_stat_index
-	IS 'gpugraph indexes: whether and how they are on a device, and who answered their queries';
-
-REVOKE ALL ON gpugraph_stat_index FROM PUBLIC;
-GRANT SELECT ON gpugraph_stat_index TO pg_monitor;
-
--- every index: now with its algorithm
-
-DROP VIEW gpugraph_indexes;
-DROP FUNCTION gpugraph_get_index(oid, boolean);
-
-CREATE FUNCTION gpugraph_get_index(index oid, valid boolean,
-	OUT bytes bigint, OUT rows bigint, OUT delta_rows bigint, OUT delta_share float8,
-	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT algorithm text, OUT device int,
-	OUT state text, OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text)
-	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION gpugraph_get_index(oid, boolean)
-	IS 'a row of gpugraph_indexes; NULL where it would have to wait for a lock';
-
-CREATE VIEW gpugraph_indexes AS
+CREATE OR REPLACE VIEW gpugraph_indexes AS
 	SELECT n.nspname AS schemaname, t.relname AS tablename, c.relname AS indexname,
 		c.oid AS relid, x.indisvalid AS valid, i.*
 	FROM pg_catalog.pg_class c
@@ -371,11 +349,6 @@ CREATE VIEW gpugraph_indexes AS
 	JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 	CROSS JOIN LATERAL gpugraph_get_index(c.oid, x.indisvalid) i
 	WHERE c.relkind = 'i';
-
-COMMENT ON VIEW gpugraph_indexes
-	IS 'gpugraph indexes: size, contents, who answers their queries, what should be done';
-
-GRANT SELECT ON gpugraph_indexes TO PUBLIC;
 
 -- edges learned from queries
 
@@ -397,24 +370,6 @@ CREATE FUNCTION gpugraph_forget(index regclass) RETURNS boolean
 
 COMMENT ON FUNCTION gpugraph_forget(regclass)
 	IS 'forget what gpugraph_learn() was given and has learned; false when that is nothing';
-
--- Sample queries by table, column (0: an expression) and metric.  They are data of users, so nobody
--- but the owner may read them; builds and merges do so without privileges.
-CREATE TABLE gpugraph_samples (
-	relid oid NOT NULL,
-	attnum smallint NOT NULL,
-	expression text NOT NULL,
-	metric smallint NOT NULL,
-	edges int NOT NULL,
-	dimensions int NOT NULL,
-	queries bytea NOT NULL
-) USING heap;
-
-ALTER TABLE gpugraph_samples ALTER COLUMN queries SET STORAGE EXTERNAL;
-
-REVOKE ALL ON gpugraph_samples FROM PUBLIC;
-
-COMMENT ON TABLE gpugraph_samples IS 'sample queries that gpugraph indexes learn edges from';
 
 CREATE FUNCTION gpugraph_nearest_centroid_support(internal) RETURNS internal
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT IMMUTABLE PARALLEL SAFE;

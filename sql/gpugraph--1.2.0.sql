@@ -263,7 +263,8 @@ CREATE FUNCTION gpugraph_index_info(index regclass,
 	OUT scan_seconds float4, OUT copy_seconds float4, OUT knn_seconds float4,
 	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4,
 	OUT filter_columns int, OUT filters_bytes bigint, OUT extents int, OUT extents_limit int,
-	OUT parked_bytes bigint, OUT codes text, OUT codes_bytes bigint)
+	OUT parked_bytes bigint, OUT codes text, OUT codes_bytes bigint,
+	OUT sample_queries int, OUT sample_bytes bigint)
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpugraph_index_info(regclass)
@@ -299,16 +300,15 @@ REVOKE ALL ON FUNCTION gpugraph_stat_reset() FROM PUBLIC;
 
 CREATE FUNCTION gpugraph_stat_get_device(
 	OUT device int, OUT name text, OUT state text, OUT pid int, OUT total_bytes bigint,
-	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT build_bytes bigint,
-	OUT resident_indexes int, OUT slots int, OUT answer_chunks int, OUT loading int,
-	OUT staging_chunks int, OUT queries bigint, OUT batches bigint, OUT batch_sizes bigint[],
-	OUT queue_p50_us bigint, OUT queue_p95_us bigint, OUT queue_p99_us bigint,
-	OUT kernel_p50_us bigint, OUT kernel_p95_us bigint, OUT kernel_p99_us bigint,
-	OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
+	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT resident_indexes int, OUT queries bigint,
+	OUT batches bigint, OUT batch_sizes bigint[], OUT queue_p50_us bigint, OUT queue_p95_us bigint,
+	OUT queue_p99_us bigint, OUT kernel_p50_us bigint, OUT kernel_p95_us bigint,
+	OUT kernel_p99_us bigint, OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
 	OUT failed bigint, OUT loads bigint, OUT refreshes bigint, OUT failed_loads bigint,
-	OUT evictions bigint, OUT merges bigint, OUT merge_seconds float8, OUT restarts bigint,
-	OUT started timestamptz, OUT last_error text, OUT last_error_at timestamptz,
-	OUT stats_reset timestamptz) RETURNS SETOF record
+	OUT evictions bigint, OUT restarts bigint, OUT started timestamptz, OUT last_error text,
+	OUT last_error_at timestamptz, OUT stats_reset timestamptz, OUT build_bytes bigint,
+	OUT slots int, OUT answer_chunks int, OUT loading int, OUT staging_chunks int,
+	OUT merges bigint, OUT merge_seconds float8) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 REVOKE ALL ON FUNCTION gpugraph_stat_get_device() FROM PUBLIC;
@@ -323,18 +323,17 @@ REVOKE ALL ON gpugraph_stat_device FROM PUBLIC;
 GRANT SELECT ON gpugraph_stat_device TO pg_monitor;
 
 CREATE FUNCTION gpugraph_stat_get_index(
-	OUT datid oid, OUT relid oid, OUT device int, OUT devices int[], OUT device_segments int[],
-	OUT state text, OUT bytes bigint, OUT host_bytes bigint, OUT missing_bytes bigint,
-	OUT generation bigint, OUT segments int, OUT coded_segments int, OUT rowless_segments int,
-	OUT halved_segments int,
-	OUT missing_segments int,
-	OUT delta_pages bigint, OUT loaded_at timestamptz, OUT load_seconds float8,
-	OUT refreshes bigint, OUT refreshed_at timestamptz, OUT refresh_seconds float8,
-	OUT queries_gpu bigint, OUT queries_both bigint, OUT queries_cpu bigint,
+	OUT datid oid, OUT relid oid, OUT device int, OUT state text, OUT bytes bigint,
+	OUT generation bigint, OUT segments int, OUT delta_pages bigint, OUT loaded_at timestamptz,
+	OUT load_seconds float8, OUT refreshes bigint, OUT refreshed_at timestamptz,
+	OUT refresh_seconds float8, OUT queries_gpu bigint, OUT queries_cpu bigint,
 	OUT cpu_setting bigint, OUT cpu_no_service bigint, OUT cpu_not_resident bigint,
 	OUT cpu_loading bigint, OUT cpu_memory bigint, OUT cpu_busy bigint, OUT cpu_failed bigint,
 	OUT cpu_too_large bigint, OUT cpu_local bigint, OUT cpu_small bigint, OUT rows_returned bigint,
-	OUT last_error text, OUT last_error_at timestamptz)
+	OUT last_error text, OUT last_error_at timestamptz, OUT devices int[],
+	OUT device_segments int[], OUT host_bytes bigint, OUT missing_bytes bigint,
+	OUT coded_segments int, OUT rowless_segments int, OUT halved_segments int,
+	OUT missing_segments int, OUT queries_both bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
@@ -344,14 +343,13 @@ GRANT EXECUTE ON FUNCTION gpugraph_stat_get_index() TO pg_monitor;
 CREATE VIEW gpugraph_stat_index AS
 	SELECT s.datid, d.datname, s.relid,
 		CASE WHEN d.datname = current_database() THEN s.relid::regclass END AS index,
-		s.device, s.devices, s.device_segments, s.state, s.bytes, s.host_bytes, s.missing_bytes,
-		s.generation, s.segments, s.coded_segments, s.rowless_segments, s.halved_segments,
-		s.missing_segments,
-		s.delta_pages,
-		s.loaded_at, s.load_seconds, s.refreshes, s.refreshed_at, s.refresh_seconds, s.queries_gpu,
-		s.queries_both, s.queries_cpu, s.cpu_setting, s.cpu_no_service, s.cpu_not_resident,
-		s.cpu_loading, s.cpu_memory, s.cpu_busy, s.cpu_failed, s.cpu_too_large, s.cpu_local,
-		s.cpu_small, s.rows_returned, s.last_error, s.last_error_at
+		s.device, s.state, s.bytes, s.generation, s.segments, s.delta_pages, s.loaded_at,
+		s.load_seconds, s.refreshes, s.refreshed_at, s.refresh_seconds, s.queries_gpu,
+		s.queries_cpu, s.cpu_setting, s.cpu_no_service, s.cpu_not_resident, s.cpu_loading,
+		s.cpu_memory, s.cpu_busy, s.cpu_failed, s.cpu_too_large, s.cpu_local, s.cpu_small,
+		s.rows_returned, s.last_error, s.last_error_at, s.devices, s.device_segments, s.host_bytes,
+		s.missing_bytes, s.coded_segments, s.rowless_segments, s.halved_segments,
+		s.missing_segments, s.queries_both
 	FROM gpugraph_stat_get_index() s LEFT JOIN pg_catalog.pg_database d ON d.oid = s.datid;
 
 COMMENT ON VIEW gpugraph_stat_index
@@ -364,8 +362,8 @@ GRANT SELECT ON gpugraph_stat_index TO pg_monitor;
 
 CREATE FUNCTION gpugraph_get_index(index oid, valid boolean,
 	OUT bytes bigint, OUT rows bigint, OUT delta_rows bigint, OUT delta_share float8,
-	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT algorithm text, OUT device int,
-	OUT state text, OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text)
+	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT device int, OUT state text,
+	OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text, OUT algorithm text)
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION gpugraph_get_index(oid, boolean)
@@ -415,24 +413,6 @@ CREATE FUNCTION gpugraph_forget(index regclass) RETURNS boolean
 
 COMMENT ON FUNCTION gpugraph_forget(regclass)
 	IS 'forget what gpugraph_learn() was given and has learned; false when that is nothing';
-
--- Sample queries by table, column (0: an expression) and metric.  They are data of users, so nobody
--- but the owner may read them; builds and merges do so without privileges.
-CREATE TABLE gpugraph_samples (
-	relid oid NOT NULL,
-	attnum smallint NOT NULL,
-	expression text NOT NULL,
-	metric smallint NOT NULL,
-	edges int NOT NULL,
-	dimensions int NOT NULL,
-	queries bytea NOT NULL
-) USING heap;
-
-ALTER TABLE gpugraph_samples ALTER COLUMN queries SET STORAGE EXTERNAL;
-
-REVOKE ALL ON gpugraph_samples FROM PUBLIC;
-
-COMMENT ON TABLE gpugraph_samples IS 'sample queries that gpugraph indexes learn edges from';
 
 CREATE FUNCTION gpugraph_stat_get_merge(
 	OUT pid int, OUT datid oid, OUT relid oid, OUT phase text, OUT rows bigint,

@@ -59,6 +59,9 @@
 #define GgLocator(rel)			((rel)->rd_locator)
 #define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilelocatorSubid)
 typedef RelFileLocator GgRelFileLocator;
+#define GgFileOf(tablespace, file) \
+	((RelFileLocator) {.spcOid = OidIsValid(tablespace) ? (tablespace) : MyDatabaseTableSpace, \
+	 .dbOid = MyDatabaseId, .relNumber = (file)})
 #define GgOwnerCheck(classid, objectid, roleid) object_ownercheck(classid, objectid, roleid)
 #define GgMayExecute(function, roleid) \
 	(object_aclcheck(ProcedureRelationId, function, roleid, ACL_EXECUTE) == ACLCHECK_OK)
@@ -66,6 +69,9 @@ typedef RelFileLocator GgRelFileLocator;
 #define GgLocator(rel)			((rel)->rd_node)
 #define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilenodeSubid)
 typedef RelFileNode GgRelFileLocator;
+#define GgFileOf(tablespace, file) \
+	((RelFileNode) {.spcNode = OidIsValid(tablespace) ? (tablespace) : MyDatabaseTableSpace, \
+	 .dbNode = MyDatabaseId, .relNode = (file)})
 #define GgOwnerCheck(classid, objectid, roleid) \
 	((classid) == RelationRelationId ? pg_class_ownercheck(objectid, roleid) : false)
 #define GgMayExecute(function, roleid) \
@@ -229,16 +235,6 @@ GgReturnRoutine(const IndexAmRoutine *routine)
 #else
 #define GgFetchHolds(fetch, buffer, blkno) ((fetch)->xs_cbuf = (buffer))
 #define GgPruneHeld(heap, fetch) heap_page_prune_opt(heap, (fetch)->xs_cbuf)
-#endif
-
-/* Delete a row that others may delete or update now. */
-#if PG_VERSION_NUM >= 190000
-#define GgTryDelete(heap, tid, failure) \
-	((void) heap_delete(heap, tid, GetCurrentCommandId(true), 0, InvalidSnapshot, false, failure))
-#else
-#define GgTryDelete(heap, tid, failure) \
-	((void) heap_delete(heap, tid, GetCurrentCommandId(true), InvalidSnapshot, false, failure, \
-						false))
 #endif
 
 /* Make the slot of a scan node. */

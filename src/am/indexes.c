@@ -16,7 +16,6 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
 #include "catalog/pg_authid.h"
@@ -29,7 +28,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
-#include "utils/resowner.h"
 
 #define INDEXES_COLUMNS		13
 
@@ -46,6 +44,7 @@
 /* What the pages of an index say. */
 typedef struct Contents
 {
+	Relation	index;
 	int64		bytes;			/* -1: not known */
 	bool		known;			/* all of the following */
 	int64		rows;			/* of segments and delta, dead ones included */
@@ -60,8 +59,10 @@ typedef struct Contents
 } Contents;
 
 static void
-ReadContents(Relation index, Contents *contents)
+ReadContents(void *arg)
 {
+	Contents   *contents = arg;
+	Relation	index = contents->index;
 	GgMetaPageData *meta = GgReadDirectory(index);
 
 	contents->delta_rows = GgCountDeltaRows(index, meta);
@@ -80,42 +81,19 @@ ReadContents(Relation index, Contents *contents)
 	pfree(meta);
 }
 
-/*
- * ReadContents() in a subtransaction, which gives back locks and pins after an error.  A request to
- * end the statement is no error of the index.
- */
 static void
 TryContents(Relation index, Contents *contents)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *error;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		ReadContents(index, contents);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		RollbackAndReleaseCurrentSubTransaction();
-		CurrentResourceOwner = owner;
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
-			ReThrowError(error);
-		FlushErrorState();
-		contents->error = error->message;
-		contents->reindex = error->sqlerrcode == ERRCODE_INDEX_CORRUPTED ||
-			error->sqlerrcode == ERRCODE_DATA_CORRUPTED ||
-			error->sqlerrcode == ERRCODE_FEATURE_NOT_SUPPORTED;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	contents->index = index;
+	error = GgTry(ReadContents, contents);
+	if (error == NULL)
+		return;
+	contents->error = error->message;
+	contents->reindex = error->sqlerrcode == ERRCODE_INDEX_CORRUPTED ||
+		error->sqlerrcode == ERRCODE_DATA_CORRUPTED ||
+		error->sqlerrcode == ERRCODE_FEATURE_NOT_SUPPORTED;
 }
 
 /* Can this session read the pages, and may its user know what is in them? */
@@ -216,7 +194,7 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 
 	nulls[c] = contents.bytes < 0;
 	values[c++] = Int64GetDatum(contents.bytes);
-	for (int i = c; i < c + 7; i++)
+	for (int i = c; i < c + 6; i++)
 		nulls[i] = !contents.known;
 	values[c++] = Int64GetDatum(contents.rows);
 	values[c++] = Int64GetDatum(contents.delta_rows);
@@ -224,8 +202,6 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum(contents.dead_rows);
 	values[c++] = Int32GetDatum(contents.segments);
 	values[c++] = contents.known ? CStringGetTextDatum(contents.storage) : (Datum) 0;
-	values[c++] = contents.known ? CStringGetTextDatum(GgAlgorithmName(contents.algorithm)) :
-		(Datum) 0;
 	nulls[c] = stat.state == NULL;
 	values[c++] = Int32GetDatum(stat.device);
 	values[c++] = CStringGetTextDatum(stat.state != NULL ? stat.state : "cpu");
@@ -235,6 +211,9 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	nulls[c] = hint == NULL;
 	values[c] = hint != NULL ? CStringGetTextDatum(hint) : (Datum) 0;
 	c++;
+	nulls[c] = !contents.known;
+	values[c++] = contents.known ? CStringGetTextDatum(GgAlgorithmName(contents.algorithm)) :
+		(Datum) 0;
 	Assert(c == INDEXES_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }

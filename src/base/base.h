@@ -170,6 +170,12 @@ GgCheckStatus(const gg_status *status, const char *doing)
 		GgReportStatus(status, doing);
 }
 
+/*
+ * Call func in a subtransaction, which gives back locks and pins after an error.  Returns the
+ * error, or NULL.  A request to end the statement is thrown on: it is no error of what func does.
+ */
+extern ErrorData *GgTry(void (*func) (void *arg), void *arg);
+
 /* ereport(ERROR) about a page that is not what the directory says. */
 pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
 			pg_attribute_printf(3, 4);

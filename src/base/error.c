@@ -4,6 +4,9 @@
  */
 #include "base/base.h"
 
+#include "access/xact.h"
+#include "utils/resowner.h"
+
 static int
 StatusSqlstate(gg_code code)
 {
@@ -83,4 +86,34 @@ GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
 			 errmsg("index \"%s\" is corrupted at block %u: %s", RelationGetRelationName(index),
 					blkno, what),
 			 errhint("REINDEX the index.")));
+}
+
+ErrorData *
+GgTry(void (*func) (void *arg), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		func(arg);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		RollbackAndReleaseCurrentSubTransaction();
+		CurrentResourceOwner = owner;
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+			ReThrowError(error);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return error;
 }

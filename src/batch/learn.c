@@ -17,7 +17,7 @@
 /* More take memory from every merge and build, and teach little. */
 #define MOST_QUERIES		65536
 
-/* The sample is one value of a table, too. */
+/* Arrays of queries have this bound themselves, but for rounded ones. */
 static void
 CheckCount(int count, uint32 dimensions)
 {
@@ -114,8 +114,8 @@ ReportLearning(GgMergePhase phase, uint64 done, uint64 total)
 PG_FUNCTION_INFO_V1(gpugraph_learn);
 
 /*
- * Returns how many edges are new.  Waits while another process merges the index.  The sample is
- * stored first: what fails afterwards removes it with the transaction.
+ * Returns how many edges are new.  Waits while another process merges the index.  Edges and sample
+ * come with one record, so a call that fails changes neither.
  */
 Datum
 gpugraph_learn(PG_FUNCTION_ARGS)
@@ -130,6 +130,7 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 	uint64		learned = 0;
 
 	PreventCommandDuringRecovery("gpugraph_learn()");
+	PreventCommandIfReadOnly("gpugraph_learn()");
 	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &target.inspected);
 	target.heap = merge.heap = target.inspected.heap;
 	target.index = merge.index = target.inspected.index;
@@ -148,9 +149,9 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 	{
 		sample.count = (uint32) queries.count;
 		sample.queries = QueryRows(&target, &queries, sample.dimensions);
-		(void) GgStoreSample(target.heap, target.index, &sample, true);
 		BeginProgress(&target);
-		learned = GgLearnEdges(&merge, meta, &sample, max_parallel_maintenance_workers + 1);
+		learned = GgLearnEdges(&merge, meta, &sample, !GgHasSample(target.index, &sample),
+							   max_parallel_maintenance_workers + 1);
 		pgstat_progress_end_command();
 	}
 	GgUnlockMerges(&merge);
@@ -161,8 +162,8 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 PG_FUNCTION_INFO_V1(gpugraph_forget);
 
 /*
- * Returns whether there was something to forget.  The graphs are built anew without the sample.
- * Waits as gpugraph_learn() does.
+ * Returns whether there was something to forget.  The graphs are built anew without the sample, and
+ * then it is removed: a call that fails can be made once more.  Waits as gpugraph_learn() does.
  */
 Datum
 gpugraph_forget(PG_FUNCTION_ARGS)
@@ -172,14 +173,15 @@ gpugraph_forget(PG_FUNCTION_ARGS)
 	bool		forgot;
 
 	PreventCommandDuringRecovery("gpugraph_forget()");
+	PreventCommandIfReadOnly("gpugraph_forget()");
 	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &inspected);
 	merge.heap = inspected.heap;
 	merge.index = inspected.index;
 	merge.heap_oid = RelationGetRelid(merge.heap);
 	(void) GgLockMerges(&merge, true);
 	GgDropQueries(merge.index_oid);
-	forgot = GgRemoveSample(merge.heap, merge.index);
-	forgot |= GgRebuildLearned(&merge) > 0;
+	forgot = GgRebuildLearned(&merge) > 0;
+	forgot |= GgRemoveSample(&merge);
 	GgUnlockMerges(&merge);
 	GgCloseInspected(&inspected);
 	PG_RETURN_BOOL(forgot);

@@ -91,6 +91,20 @@ Look(void *arg)
 	GgTendSegments(arg, true);
 }
 
+/* The next build, and merges, learn from the same queries. */
+static void
+WriteSample(GgBuild *build)
+{
+	uint64		bytes;
+	void	   *data;
+
+	if (build->sample == NULL)
+		return;
+	data = GgFormSample(build->sample, &bytes);
+	GgWriteArray(&build->process.writer, build->meta->next_id++, GG_KIND_SAMPLE, data, bytes);
+	pfree(data);
+}
+
 /* ---- the end -------------------------------------------------------------- */
 
 static void
@@ -213,7 +227,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	build = CreateBuild(heap, meta, &options);
 	process = &build->process;
 	old = MemoryContextSwitchTo(build->context);
-	build->sample = GgReadSample(heap, index);
+	build->sample = GgInheritSample(heap, index);
 	GgBeginProcesses(process, heap, index, indexInfo, meta, &build->plan);
 	build->meta = &process->shared->meta;
 	process->scan.segment_full = EndRound;
@@ -227,6 +241,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 		EndRound(build);
 	GgCloseWork(build, CurrentWork(build), false);
 	GgFinishWorks(build);
+	WriteSample(build);
 	indexInfo->ii_BrokenHotChain |= process->shared->scan.broken_hot_chain;
 	result->heap_tuples = process->shared->scan.heap_rows;
 	result->index_tuples = (double) pg_atomic_read_u64(&process->shared->scan.rows_done);

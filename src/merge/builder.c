@@ -168,7 +168,10 @@ BuildHere(GgMerge *merge)
 	GgCheckStatus(&status, "merging segments of a gpugraph index");
 }
 
-/* Learn the edges of the index's sample, or of rows, if there is one. */
+/*
+ * Learn the edges of the index's sample, or of rows, if there is one.  A graph that is built anew
+ * is to forget the sample.
+ */
 static void
 LearnMerged(GgMerge *merge)
 {
@@ -177,12 +180,15 @@ LearnMerged(GgMerge *merge)
 		.data = DataSet(merge), .offsets = merge->offsets, .graph = merge->graph,
 		.seed = (uint64) merge->meta->seed
 	};
-	GgLearnSample *sample;
+	GgLearnSample *sample = NULL;
 	gg_status	status;
 
-	GgBeginSlice(merge->target);
-	sample = GgReadSample(merge->target->heap, merge->target->index);
-	GgEndSlice(merge->target);
+	if (!merge->anew)
+	{
+		GgBeginSlice(merge->target);
+		sample = GgReadSample(merge->target->index);
+		GgEndSlice(merge->target);
+	}
 	if (sample == NULL)
 		sample = GgSampleRows(&graph.data, graph.seed);
 	if (sample == NULL)

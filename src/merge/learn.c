@@ -107,6 +107,8 @@ typedef struct GgLearning
 	GgTidEntry *tids;			/* of all segments */
 	GgNewArray	arrays[GG_MAX_SEGMENTS];
 	int			narrays;
+	bool		store;			/* the sample, too: */
+	GgNewArray	stored;
 	uint64		edges;			/* that are new */
 } GgLearning;
 
@@ -300,24 +302,11 @@ AnswerQueries(GgLearning *learning, const GgMergeInput *input)
 static void
 WriteAdjacency(GgLearning *learning, const GgMergeInput *input, const uint32 *adjacency)
 {
-	GgMergeTarget *target = learning->target;
 	GgNewArray *array = &learning->arrays[learning->narrays++];
 
 	GgBeginArray(array, input->segment.id, GG_KIND_ADJACENCY, adjacency,
 				 (uint64) input->nodes * learning->meta->graph_degree * sizeof(uint32));
-	while (array->written < array->npages)
-	{
-		uint32		count;
-
-		GgBeginSlice(target);
-		if (array->written == array->taken)
-			(void) GgTakeForArray(target->index, target->heap, array);
-		count = Min(array->taken - array->written, GG_WRITE_PAGES);
-		GgWritePages(target->index, learning->meta->instance, array, array->written, count);
-		array->written += count;
-		GgEndSlice(target);
-		target->report(GG_MERGE_WRITE, array->written, array->npages);
-	}
+	GgWriteSlices(learning->target, learning->meta->instance, array);
 }
 
 static void
@@ -358,7 +347,10 @@ LearnSegment(GgLearning *learning, GgMergeInput *input)
 
 /* ---- the flip ---------------------------------------------------------------------------- */
 
-/* Put the new adjacency in the old one's place, in all segments that are there still. */
+/*
+ * Put the new adjacency in the old one's place, in all segments that are there still, and the
+ * sample in that of the one before.
+ */
 static void
 Flip(GgLearning *learning)
 {
@@ -381,7 +373,10 @@ Flip(GgLearning *learning)
 		segment->graph = GgTakeId(index, meta);
 		GgSetLearnedEdges(segment, Max(GgLearnedEdges(segment), learning->sample->edges));
 	}
-	meta->generation++;
+	if (learning->narrays > 0)
+		meta->generation++;
+	if (learning->store)
+		GgListSample(meta, &learning->stored, xid);
 	GgMergeFree(meta);
 	GgStoreMeta(index, learning->target->heap, metabuf, meta);
 	pfree(meta);
@@ -406,7 +401,7 @@ FreeTaken(GgMergeTarget *target)
 
 uint64
 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSample *sample,
-			 int threads)
+			 bool store, int threads)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph learning",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -418,12 +413,15 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	learning->call = (GgEngineCall) {.context = context, .target = target};
 	learning->meta = meta;
 	learning->sample = sample;
+	learning->store = store;
 	learning->control.cancelled = IsCancelled;
 	learning->control.progress = ReportMeasured;
 	learning->control.ctx = learning;
 	learning->control.threads = threads;
 	learning->engine = &gg_cpu_engine;
 	FreeTaken(target);
+	if (store)
+		GgWriteSample(target, meta->instance, sample, &learning->stored);
 	for (int i = 0; i < meta->nsegments; i++)
 	{
 		GgAddInput(&learning->plan, meta, &meta->segments[i]);
@@ -437,7 +435,7 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 		LearnSegment(learning, &learning->plan.inputs[i]);
 	GgBeginSlice(target);
 	GgHold(GG_HOLD_MERGE);
-	if (learning->narrays > 0)
+	if (learning->narrays > 0 || store)
 		Flip(learning);
 	GgEndSlice(target);
 	edges = learning->edges;
@@ -513,13 +511,6 @@ GgSampleRows(const gg_dataset *data, uint64 seed)
 		.queries = queries, .dimensions = data->dim, .count = count, .edges = GG_LEARNED_EDGES
 	};
 	return sample;
-}
-
-void
-GgFreeSample(GgLearnSample *sample)
-{
-	pfree(unconstify(float *, sample->queries));
-	pfree(sample);
 }
 
 /* Nodes that are looked for: some of pieces that stay have no row. */

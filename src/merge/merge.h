@@ -238,7 +238,7 @@ typedef struct GgMergeLook
 
 typedef struct GgMergeChoice
 {
-	bool		anew;			/* the graph is built without a look at those of the inputs */
+	bool		anew;			/* without a look at the inputs' graphs, and at the sample */
 	bool		delta;
 	uint32		delta_rows;		/* rows of the delta, at most */
 	bool		pinned;			/* as in GgMergeLook */
@@ -357,8 +357,8 @@ extern GgShrinkResult GgShrinkStep(GgMergeTarget *target);
 extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge);
 
 /*
- * Build the graphs anew that have learned edges, with those of the sample, if there is one, or of
- * rows.  Returns how many have none then.  The caller holds the merge lock.
+ * Build the graphs anew that have learned edges, without the sample; under inner product they learn
+ * from rows.  Returns how many have none then.  The caller holds the merge lock.
  */
 extern int	GgRebuildLearned(GgMergeTarget *target);
 
@@ -393,19 +393,18 @@ typedef struct GgLearnSample
 } GgLearnSample;
 
 /*
- * Learn edges from sample queries (rules/learn.h), in each segment of meta.  The caller holds the
- * merge lock.  Returns how many edges are new; where none is, nothing is written.  ereport(ERROR)
- * leaves the index as it was, but for TAKEN extents.
+ * Learn edges from sample queries (rules/learn.h), in each segment of meta.  store: they become the
+ * index's sample, too.  The caller holds the merge lock.  Returns how many edges are new; where
+ * none is, no graph is written.  ereport(ERROR) leaves the index as it was, but for TAKEN extents.
  */
 extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
-						   const GgLearnSample *sample, int threads);
+						   const GgLearnSample *sample, bool store, int threads);
 
 /*
  * Rows as the sample of an index that has none: under inner product, where they differ in length.
  * NULL elsewhere.  Allocates.
  */
 extern GgLearnSample *GgSampleRows(const gg_dataset *data, uint64 seed);
-extern void GgFreeSample(GgLearnSample *sample);
 
 /* A graph that is to be written, and whose nodes have rows. */
 typedef struct GgNewGraph
@@ -427,18 +426,43 @@ extern gg_status GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *
 
 /* ---- sample.c ---------------------------------------------------------------------------- */
 
-/* The sample of the indexed column and metric, NULL without one.  Allocates. */
-extern GgLearnSample *GgReadSample(Relation heap, Relation index);
+/*
+ * The index's sample, NULL without one.  Allocates.  The caller holds the merge lock, or a snapshot
+ * from before.
+ */
+extern GgLearnSample *GgReadSample(Relation index);
+
+extern void GgFreeSample(GgLearnSample *sample);
+
+/* Is it this one? */
+extern bool GgHasSample(Relation index, const GgLearnSample *sample);
 
 /*
- * Store a sample in the place of the one that is there, and remove those of tables that are gone.
- * Others that store one of the same table wait until the transaction ends.  wait false: false, and
- * nothing is done, where another transaction has stored one.
+ * For a build: the sample that the index had before the command or, where it is new, that of
+ * another index of its column and metric.  NULL: there is none.  Allocates.
  */
-extern bool GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample, bool wait);
+extern GgLearnSample *GgInheritSample(Relation heap, Relation index);
+
+/* A sample as an array.  Allocates. */
+extern void *GgFormSample(const GgLearnSample *sample, uint64 *bytes);
+
+/* Take blocks for an array and write it, in slices. */
+extern void GgWriteSlices(GgMergeTarget *target, uint64 instance, GgNewArray *array);
+
+/*
+ * Write a sample beside the one that is there, and free what is TAKEN before.  Then put it in its
+ * place in a copy of the directory; array NULL: none.  The caller of all that follow holds the
+ * merge lock.
+ */
+extern void GgWriteSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample,
+						  GgNewArray *array);
+extern void GgListSample(GgMetaPageData *meta, const GgNewArray *array, uint64 parked_xid);
+
+/* Both of these. */
+extern void GgStoreSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample);
 
 /* False: there was none. */
-extern bool GgRemoveSample(Relation heap, Relation index);
+extern bool GgRemoveSample(GgMergeTarget *target);
 
 /* ---- queries.c --------------------------------------------------------------------------- */
 

@@ -322,16 +322,13 @@ StoreQueries(GgMergeTarget *target, GgMetaPageData *meta)
 	GgGetOptions(target->index, &options);
 	GgReadMeta(target->index, meta);
 	if (more != NULL && options.learn_queries && meta->dimensions == more->dimensions)
-	{
-		sample = Unite(GgReadSample(target->heap, target->index), more);
-		sample->edges = Min(sample->edges, gg_learn_most_edges(meta->graph_degree));
-		if (!GgStoreSample(target->heap, target->index, sample, false))
-			sample = NULL;
-	}
+		sample = Unite(GgReadSample(target->index), more);
 	GgEndSlice(target);
-	if (sample != NULL && sample->count < MostQueries(sample->dimensions) / 4)
+	if (sample == NULL)
 		return NULL;
-	return sample;
+	sample->edges = Min(sample->edges, gg_learn_most_edges(meta->graph_degree));
+	GgStoreSample(target, meta->instance, sample);
+	return sample->count < MostQueries(sample->dimensions) / 4 ? NULL : sample;
 }
 
 void
@@ -349,7 +346,7 @@ GgLearnQueries(GgMergeTarget *target)
 		if (sample != NULL)
 		{
 			Rest(target->index_oid);
-			(void) GgLearnEdges(target, meta, sample, GgMergeThreads(target));
+			(void) GgLearnEdges(target, meta, sample, false, GgMergeThreads(target));
 			ereport(DEBUG1,
 					(errmsg_internal("gpugraph index %u learned from %u queries",
 									 target->index_oid, sample->count)));

@@ -1,337 +1,447 @@
 /*
  * sample.c
- *		The sample queries of an indexed column, in the extension's table gpugraph_samples.
+ *		The sample queries of an index, in its own blocks.
  *
- * A sample belongs to a column, or an expression, of a table and to a metric, not to an index.  So
- * it is found again however the index is built anew, and indexes that differ in neither share it.
- * An expression is compared by its text, deparsed as pg_dump would.
+ * Queries are data of users.  So they lie where no SELECT, no publication and no dump finds them,
+ * and WAL, standbys and physical backups have them as they have the index.  A sample is stored and
+ * removed by a record of the directory, under the merge lock, and a transaction that is rolled back
+ * leaves it as it is.
  *
- * Merges and builds read the table without a look at privileges, since nobody but its owner has
- * any: queries are data of users.  It is ordinary otherwise, so a sample comes and goes with the
- * transaction that stores or removes it, and WAL and backups have it.
+ * A build takes over what the index had: the file that it had before the command is there until the
+ * transaction ends.  A new index takes over the sample of another valid index of the same column,
+ * or expression, and metric, which may be one that the command has dropped (ALTER TABLE).  Among
+ * several it prefers one of the same definition: REINDEX CONCURRENTLY builds a copy of that.
  *
- * Locks: RowExclusiveLock on gpugraph_samples to write, AccessShareLock to read.  Who writes one
- * holds another lock as well, that of the table as an object with a sub-object that no table has,
- * until the transaction ends.  So two indexes of a column do not store two samples.
+ * No lock is waited for: who builds one index holds it exclusively, and may want the other.
  */
 #include "merge/merge.h"
 
 #include "access/genam.h"
-#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/tableam.h"
 #include "access/xact.h"
-#include "catalog/dependency.h"
 #include "catalog/indexing.h"
-#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
-#include "miscadmin.h"
+#include "storage/directory.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/type.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
-#include "utils/guc.h"
-#include "utils/lsyscache.h"
-#include "utils/ruleutils.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#define SAMPLES				"gpugraph_samples"
+/* ---- reading ------------------------------------------------------------------------------ */
 
-/* Its columns, as the SQL script makes them. */
-enum
-{
-	SAMPLE_RELID = 1,
-	SAMPLE_ATTNUM,
-	SAMPLE_EXPRESSION,
-	SAMPLE_METRIC,
-	SAMPLE_EDGES,
-	SAMPLE_DIMENSIONS,
-	SAMPLE_QUERIES,
-	SAMPLE_COLUMNS = SAMPLE_QUERIES
-};
-
-/* The sub-object whose lock keeps others from writing samples of the table. */
-#define SAMPLE_LOCK			PG_UINT16_MAX
-
-typedef struct SampleKey
-{
-	Oid			relid;
-	AttrNumber	attnum;			/* 0: an expression */
-	char	   *expression;		/* "" of a column */
-	gg_metric	metric;
-} SampleKey;
-
-/* ---- which sample is an index's ---------------------------------------------------------- */
-
-/* As pg_dump has it.  The stored expression is not simplified, which might run functions. */
-static char *
-ExpressionText(Relation heap, Relation index)
-{
-	bool		isnull;
-	Datum		stored = SysCacheGetAttr(INDEXRELID, index->rd_indextuple,
-										 Anum_pg_index_indexprs, &isnull);
-	List	   *expressions = isnull ? NIL : stringToNode(TextDatumGetCString(stored));
-	List	   *context = deparse_context_for(RelationGetRelationName(heap),
-											  RelationGetRelid(heap));
-	int			nest_level = NewGUCNestLevel();
-	char	   *text;
-
-	if (expressions == NIL)
-		elog(ERROR, "index \"%s\" has no expression", RelationGetRelationName(index));
-	(void) set_config_option("search_path", "pg_catalog", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	text = deparse_expression(linitial(expressions), context, false, false);
-	AtEOXact_GUC(true, nest_level);
-	return text;
-}
-
-static SampleKey
-KeyOf(Relation heap, Relation index)
-{
-	SampleKey	key = {
-		.relid = RelationGetRelid(heap), .attnum = index->rd_index->indkey.values[0],
-		.expression = "", .metric = GgIndexOpclass(index)->metric
-	};
-
-	if (key.attnum == InvalidAttrNumber)
-		key.expression = ExpressionText(heap, index);
-	return key;
-}
-
-static bool
-HasKey(const SampleKey *key, const Datum *values)
-{
-	return DatumGetObjectId(values[SAMPLE_RELID - 1]) == key->relid &&
-		DatumGetInt16(values[SAMPLE_ATTNUM - 1]) == key->attnum &&
-		DatumGetInt16(values[SAMPLE_METRIC - 1]) == (int16) key->metric &&
-		strcmp(TextDatumGetCString(values[SAMPLE_EXPRESSION - 1]), key->expression) == 0;
-}
-
-/* The table or column is gone, or what has its number by now is no such vector. */
-static bool
-IsOrphan(const Datum *values)
-{
-	Oid			relid = DatumGetObjectId(values[SAMPLE_RELID - 1]);
-	AttrNumber	attnum = DatumGetInt16(values[SAMPLE_ATTNUM - 1]);
-
-	return !SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)) ||
-		(attnum != InvalidAttrNumber && get_atttype(relid, attnum) == InvalidOid);
-}
-
-/* ---- the table ---------------------------------------------------------------------------- */
-
-/*
- * The extension's table, or NULL: the library is newer than the SQL objects.  A table of this name
- * that is not the extension's is not looked at.
- */
-static Relation
-OpenSamples(Relation index, LOCKMODE lockmode)
-{
-	Oid			schema = get_func_namespace(index->rd_amhandler);
-	Oid			samples = get_relname_relid(SAMPLES, schema);
-	Relation	relation;
-
-	if (samples == InvalidOid ||
-		getExtensionOfObject(RelationRelationId, samples) !=
-		getExtensionOfObject(AccessMethodRelationId, index->rd_rel->relam))
-		return NULL;
-	relation = table_open(samples, lockmode);
-	if (RelationGetDescr(relation)->natts != SAMPLE_COLUMNS)
-		elog(ERROR, "table \"%s\" has %d columns instead of %d", SAMPLES,
-			 RelationGetDescr(relation)->natts, SAMPLE_COLUMNS);
-	return relation;
-}
-
-/* As memory has it, or NULL where the row is not what GgStoreSample() writes. */
 static GgLearnSample *
-FormSample(const Datum *values)
+ReadFrom(Relation index, const GgMetaPageData *meta)
 {
-	bytea	   *queries = DatumGetByteaPP(values[SAMPLE_QUERIES - 1]);
-	Size		bytes = VARSIZE_ANY_EXHDR(queries);
-	int32		dimensions = DatumGetInt32(values[SAMPLE_DIMENSIONS - 1]);
-	int32		edges = DatumGetInt32(values[SAMPLE_EDGES - 1]);
+	GgArray		array;
+	GgSampleHead head;
 	GgLearnSample *sample;
-	float	   *rows;
+	float	   *queries;
+	Size		bytes;
 
-	if (dimensions < 1 || edges < 1 || bytes == 0 || bytes % (dimensions * sizeof(float)) != 0)
+	if (!GgFindSample(index, meta, &array, &head))
 		return NULL;
+	bytes = GgSampleBytes(&head) - sizeof(head);
+	queries = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+	GgReadArray(index, meta->instance, &array, sizeof(head), queries, bytes);
 	sample = palloc(sizeof(GgLearnSample));
-	sample->queries = rows = palloc(bytes);
-	memcpy(rows, VARDATA_ANY(queries), bytes);
-	sample->dimensions = (uint32) dimensions;
-	sample->count = (uint32) (bytes / (dimensions * sizeof(float)));
-	sample->edges = (uint32) edges;
+	*sample = (GgLearnSample) {
+		.queries = queries, .dimensions = head.dimensions, .count = head.count,
+		.edges = head.edges
+	};
 	return sample;
-}
-
-/* Both look at the latest state, whatever snapshots there are: the table is no catalog. */
-static SysScanDesc
-BeginScan(Relation samples)
-{
-	return systable_beginscan(samples, InvalidOid, false, NULL, 0, NULL);
-}
-
-/* The index's sample, or NULL. */
-static GgLearnSample *
-FindSample(Relation samples, const SampleKey *key)
-{
-	SysScanDesc scan = BeginScan(samples);
-	GgLearnSample *sample = NULL;
-	HeapTuple	tuple;
-
-	while (sample == NULL && HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Datum		values[SAMPLE_COLUMNS];
-		bool		nulls[SAMPLE_COLUMNS];
-
-		heap_deform_tuple(tuple, RelationGetDescr(samples), values, nulls);
-		if (HasKey(key, values))
-			sample = FormSample(values);
-	}
-	systable_endscan(scan);
-	return sample;
-}
-
-/*
- * Remove the index's sample, and what belongs to tables or columns that are gone.  False: there was
- * no sample of the index.
- */
-static bool
-RemoveSample(Relation samples, const SampleKey *key)
-{
-	SysScanDesc scan = BeginScan(samples);
-	bool		removed = false;
-	HeapTuple	tuple;
-
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Datum		values[SAMPLE_COLUMNS];
-		bool		nulls[SAMPLE_COLUMNS];
-
-		heap_deform_tuple(tuple, RelationGetDescr(samples), values, nulls);
-		if (HasKey(key, values))
-		{
-			simple_heap_delete(samples, &tuple->t_self);
-			removed = true;
-		}
-		else if (IsOrphan(values))
-		{
-			TM_FailureData failure;
-
-			/* another session may do so, too */
-			GgTryDelete(samples, &tuple->t_self, &failure);
-		}
-	}
-	systable_endscan(scan);
-	return removed;
 }
 
 GgLearnSample *
-GgReadSample(Relation heap, Relation index)
+GgReadSample(Relation index)
 {
-	Relation	samples = OpenSamples(index, AccessShareLock);
-	GgLearnSample *sample = NULL;
-	SampleKey	key;
+	GgMetaPageData *meta = GgReadDirectory(index);
+	GgLearnSample *sample = ReadFrom(index, meta);
 
-	if (samples == NULL)
-		return NULL;
-	if (RelationGetNumberOfBlocks(samples) > 0)
-	{
-		key = KeyOf(heap, index);
-		sample = FindSample(samples, &key);
-	}
-	table_close(samples, AccessShareLock);
+	pfree(meta);
 	return sample;
 }
 
-static bool
-LockSamplesOf(Relation heap, bool wait)
+void
+GgFreeSample(GgLearnSample *sample)
 {
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(heap), SAMPLE_LOCK);
-	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+	pfree(unconstify(float *, sample->queries));
+	pfree(sample);
 }
 
-static void
-InsertSample(Relation samples, const SampleKey *key, const GgLearnSample *sample)
+bool
+GgHasSample(Relation index, const GgLearnSample *sample)
 {
-	Size		bytes = (Size) sample->count * sample->dimensions * sizeof(float);
-	bytea	   *queries = palloc(VARHDRSZ + bytes);
-	bool		nulls[SAMPLE_COLUMNS] = {false};
-	Datum		values[SAMPLE_COLUMNS];
+	GgLearnSample *own = GgReadSample(index);
+	bool		same;
+
+	if (own == NULL)
+		return false;
+	same = own->edges == sample->edges && own->dimensions == sample->dimensions &&
+		own->count == sample->count &&
+		memcmp(own->queries, sample->queries,
+			   (Size) own->count * own->dimensions * sizeof(float)) == 0;
+	GgFreeSample(own);
+	return same;
+}
+
+/* ---- what a build takes over -------------------------------------------------------------- */
+
+/*
+ * The catalogs as they were before the command: with what others have committed by now, which the
+ * transaction's snapshot may not see, and without what the command has done.
+ */
+static Snapshot
+SnapshotBefore(void)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
+	snapshot->curcid = GetActiveSnapshot()->curcid;
+	return snapshot;
+}
+
+/* Copies of the rows of a catalog that have this OID in a column, as they were. */
+static List *
+RowsBefore(Oid catalog, Oid catalog_index, AttrNumber column, Oid oid)
+{
+	Relation	relation = table_open(catalog, AccessShareLock);
+	Snapshot	snapshot = SnapshotBefore();
+	List	   *rows = NIL;
+	ScanKeyData key;
+	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	SET_VARSIZE(queries, VARHDRSZ + bytes);
-	memcpy(VARDATA(queries), sample->queries, bytes);
-	values[SAMPLE_RELID - 1] = ObjectIdGetDatum(key->relid);
-	values[SAMPLE_ATTNUM - 1] = Int16GetDatum(key->attnum);
-	values[SAMPLE_EXPRESSION - 1] = CStringGetTextDatum(key->expression);
-	values[SAMPLE_METRIC - 1] = Int16GetDatum((int16) key->metric);
-	values[SAMPLE_EDGES - 1] = Int32GetDatum((int32) sample->edges);
-	values[SAMPLE_DIMENSIONS - 1] = Int32GetDatum((int32) sample->dimensions);
-	values[SAMPLE_QUERIES - 1] = PointerGetDatum(queries);
-	tuple = heap_form_tuple(RelationGetDescr(samples), values, nulls);
-	/* the worker has no snapshot, and who writes rows that may be toasted must have one */
-	PushActiveSnapshot(GetTransactionSnapshot());
-	CatalogTupleInsert(samples, tuple);
-	PopActiveSnapshot();
-	heap_freetuple(tuple);
-	pfree(queries);
+	ScanKeyInit(&key, column, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(oid));
+	scan = systable_beginscan(relation, catalog_index, true, snapshot, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		rows = lappend(rows, heap_copytuple(tuple));
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(relation, AccessShareLock);
+	return rows;
+}
+
+/* NULL: it is new. */
+static HeapTuple
+ClassBefore(Oid relid)
+{
+	List	   *rows = RowsBefore(RelationRelationId, ClassOidIndexId, Anum_pg_class_oid, relid);
+
+	return rows == NIL ? NULL : linitial(rows);
+}
+
+static HeapTuple
+IndexBefore(Oid relid)
+{
+	List	   *rows = RowsBefore(IndexRelationId, IndexRelidIndexId, Anum_pg_index_indexrelid,
+								  relid);
+
+	return rows == NIL ? NULL : linitial(rows);
+}
+
+static Node *
+FirstExpression(HeapTuple row)
+{
+	bool		isnull;
+	Datum		stored = SysCacheGetAttr(INDEXRELID, row, Anum_pg_index_indexprs, &isnull);
+
+	return isnull ? NULL : linitial(stringToNode(TextDatumGetCString(stored)));
+}
+
+/* Do both begin with the same column, or with the same expression? */
+static bool
+HaveSameKey(HeapTuple a, HeapTuple b)
+{
+	AttrNumber	column = ((Form_pg_index) GETSTRUCT(a))->indkey.values[0];
+
+	if (column != ((Form_pg_index) GETSTRUCT(b))->indkey.values[0])
+		return false;
+	return column != InvalidAttrNumber || equal(FirstExpression(a), FirstExpression(b));
 }
 
 static bool
-IsSameSample(const GgLearnSample *a, const GgLearnSample *b)
+HaveSame(int cache, HeapTuple a, HeapTuple b, AttrNumber column)
 {
-	return a->edges == b->edges && a->dimensions == b->dimensions && a->count == b->count &&
-		memcmp(a->queries, b->queries, (Size) a->count * a->dimensions * sizeof(float)) == 0;
+	bool		isnull[2];
+	Datum		values[2] = {
+		SysCacheGetAttr(cache, a, column, &isnull[0]),
+		SysCacheGetAttr(cache, b, column, &isnull[1])
+	};
+
+	return isnull[0] == isnull[1] &&
+		(isnull[0] || datumIsEqual(values[0], values[1], false, -1));
 }
 
-bool
-GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample, bool wait)
+static bool
+HaveSameDefinition(HeapTuple a, HeapTuple b, HeapTuple class_a, HeapTuple class_b)
 {
-	Relation	samples;
-	GgLearnSample *old;
-	SampleKey	key;
+	static const AttrNumber columns[] = {
+		Anum_pg_index_indkey, Anum_pg_index_indclass, Anum_pg_index_indexprs,
+		Anum_pg_index_indpred
+	};
 
-	if (!LockSamplesOf(heap, wait))
-		return false;
-	samples = OpenSamples(index, RowExclusiveLock);
-	if (samples == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("extension gpugraph has no table \"%s\"", SAMPLES),
-				 errhint("Run ALTER EXTENSION gpugraph UPDATE.")));
-	key = KeyOf(heap, index);
-	old = FindSample(samples, &key);
-	if (old == NULL || !IsSameSample(old, sample))
+	for (int i = 0; i < (int) lengthof(columns); i++)
+		if (!HaveSame(INDEXRELID, a, b, columns[i]))
+			return false;
+	return HaveSame(RELOID, class_a, class_b, Anum_pg_class_reloptions);
+}
+
+typedef struct Reading
+{
+	Relation	index;			/* that is built */
+	GgRelFileLocator file;
+	GgLearnSample *sample;
+} Reading;
+
+/* Read the sample of a file that may belong to no relation any more. */
+static void
+ReadFile(void *arg)
+{
+	Reading    *reading = arg;
+	RelationData *relation = palloc(sizeof(RelationData));
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+
+	/* it is of the same table, so all else is the same that reading looks at */
+	*relation = *reading->index;
+	GgLocator(relation) = reading->file;
+	relation->rd_smgr = NULL;
+	relation->pgstat_enabled = false;
+	relation->pgstat_info = NULL;
+	PG_TRY();
 	{
-		(void) RemoveSample(samples, &key);
-		InsertSample(samples, &key, sample);
-		CommandCounterIncrement();
+		GgReadMetaOfFile(relation, meta);
+		if (meta->metric == GgIndexOpclass(reading->index)->metric)
+			reading->sample = ReadFrom(relation, meta);
 	}
-	table_close(samples, NoLock);
-	return true;
+	PG_FINALLY();
+	{
+		RelationCloseSmgr(relation);
+	}
+	PG_END_TRY();
+	pfree(meta);
+	pfree(relation);
+}
+
+/* REINDEX is what mends an index, so it does not fail where that cannot be read. */
+static GgLearnSample *
+TryFile(Relation index, Form_pg_class class)
+{
+	Reading		reading = {
+		.index = index, .file = GgFileOf(class->reltablespace, class->relfilenode)
+	};
+	ErrorData  *error = GgTry(ReadFile, &reading);
+
+	if (error == NULL)
+		return reading.sample;
+	ereport(WARNING,
+			(errmsg("the sample of queries of index \"%s\" cannot be read",
+					NameStr(class->relname)),
+			 errdetail_internal("%s", error->message),
+			 errhint("Call gpugraph_learn() once more, if it had one.")));
+	return NULL;
+}
+
+/* The index that is built, and others of its table as they were before the command. */
+typedef struct Sources
+{
+	Relation	index;
+	HeapTuple	row;			/* of pg_index, as it is */
+	HeapTuple	class;			/* of pg_class */
+	List	   *others;			/* rows of pg_index */
+	bool		found;			/* one of the definition that is looked for */
+} Sources;
+
+static GgLearnSample *
+TryOther(Sources *sources, HeapTuple other, bool same)
+{
+	Relation	index = sources->index;
+	HeapTuple	class = ClassBefore(((Form_pg_index) GETSTRUCT(other))->indexrelid);
+	Form_pg_class form;
+
+	if (class == NULL)
+		return NULL;
+	form = (Form_pg_class) GETSTRUCT(class);
+	if (form->relam != index->rd_rel->relam || form->relkind != RELKIND_INDEX ||
+		HaveSameDefinition(sources->row, other, sources->class, class) != same)
+		return NULL;
+	sources->found = true;
+	return TryFile(index, form);
+}
+
+/* The sample of another index that has the same definition, or that has another one. */
+static GgLearnSample *
+SampleOf(Sources *sources, bool same)
+{
+	GgLearnSample *sample = NULL;
+	ListCell   *cell;
+
+	foreach(cell, sources->others)
+	{
+		HeapTuple	other = lfirst(cell);
+		Form_pg_index form = (Form_pg_index) GETSTRUCT(other);
+
+		/* who builds it in another session holds its lock, and its file goes at the end of that */
+		if (sample != NULL || form->indexrelid == RelationGetRelid(sources->index) ||
+			!form->indisvalid || !HaveSameKey(sources->row, other) ||
+			!ConditionalLockRelationOid(form->indexrelid, AccessShareLock))
+			continue;
+		sample = TryOther(sources, other, same);
+		UnlockRelationOid(form->indexrelid, AccessShareLock);
+	}
+	return sample;
+}
+
+static GgLearnSample *
+SampleOfOthers(Relation heap, Relation index)
+{
+	Sources		sources = {
+		.index = index, .row = index->rd_indextuple,
+		.class = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(index))),
+		.others = RowsBefore(IndexRelationId, IndexIndrelidIndexId, Anum_pg_index_indrelid,
+							 RelationGetRelid(heap))
+	};
+	GgLearnSample *sample = SampleOf(&sources, true);
+
+	if (!sources.found)
+		sample = SampleOf(&sources, false);
+	ReleaseSysCache(sources.class);
+	return sample;
+}
+
+/* Of REINDEX, and of what rewrites or truncates the table: the index has had another file. */
+static bool
+HadOtherFile(Relation index, HeapTuple class)
+{
+	HeapTuple	row = IndexBefore(RelationGetRelid(index));
+
+	return class != NULL && row != NULL && ((Form_pg_index) GETSTRUCT(row))->indisvalid &&
+		(((Form_pg_class) GETSTRUCT(class))->relfilenode != index->rd_rel->relfilenode ||
+		 ((Form_pg_class) GETSTRUCT(class))->reltablespace != index->rd_rel->reltablespace);
+}
+
+GgLearnSample *
+GgInheritSample(Relation heap, Relation index)
+{
+	HeapTuple	class;
+
+	if (!ActiveSnapshotSet())
+		return NULL;
+	class = ClassBefore(RelationGetRelid(index));
+	if (HadOtherFile(index, class))
+		return TryFile(index, (Form_pg_class) GETSTRUCT(class));
+	return SampleOfOthers(heap, index);
+}
+
+/* ---- writing ------------------------------------------------------------------------------ */
+
+void *
+GgFormSample(const GgLearnSample *sample, uint64 *bytes)
+{
+	const GgSampleHead head = {
+		.dimensions = sample->dimensions, .count = sample->count, .edges = sample->edges
+	};
+	char	   *data;
+
+	*bytes = GgSampleBytes(&head);
+	data = MemoryContextAllocHuge(CurrentMemoryContext, *bytes);
+	memcpy(data, &head, sizeof(head));
+	memcpy(data + sizeof(head), sample->queries, *bytes - sizeof(head));
+	return data;
+}
+
+void
+GgWriteSlices(GgMergeTarget *target, uint64 instance, GgNewArray *array)
+{
+	while (array->written < array->npages)
+	{
+		uint32		count;
+
+		GgBeginSlice(target);
+		if (array->written == array->taken)
+			(void) GgTakeForArray(target->index, target->heap, array);
+		count = Min(array->taken - array->written, GG_WRITE_PAGES);
+		GgWritePages(target->index, instance, array, array->written, count);
+		array->written += count;
+		GgEndSlice(target);
+		target->report(GG_MERGE_WRITE, array->written, array->npages);
+	}
+}
+
+void
+GgWriteSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample,
+			  GgNewArray *array)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	Buffer		metabuf;
+	uint64		bytes;
+	void	   *data = GgFormSample(sample, &bytes);
+
+	GgBeginSlice(target);
+	metabuf = GgLockDirectory(target->index, meta);
+	(void) GgFreeTaken(meta);
+	GgBeginArray(array, GgTakeId(target->index, meta), GG_KIND_SAMPLE, data, bytes);
+	GgStoreMeta(target->index, target->heap, metabuf, meta);
+	GgEndSlice(target);
+	GgWriteSlices(target, instance, array);
+	pfree(data);
+	pfree(meta);
+}
+
+void
+GgListSample(GgMetaPageData *meta, const GgNewArray *array, uint64 parked_xid)
+{
+	GgFreeArray(meta, GgSampleId(meta), GG_KIND_SAMPLE, parked_xid);
+	if (array != NULL)
+	{
+		GgForgetTaken(meta, array->owner);
+		GgListArray(meta, array);
+	}
+}
+
+/* Put another sample in the place of the one that is there, or none.  False: there is neither. */
+static bool
+Replace(GgMergeTarget *target, const GgNewArray *array)
+{
+	FullTransactionId own;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	Buffer		metabuf;
+	bool		any;
+
+	GgBeginSlice(target);
+	own = GetTopFullTransactionId();
+	metabuf = GgLockDirectory(target->index, meta);
+	any = array != NULL || GgSampleId(meta) != GG_NO_SEGMENT;
+	if (any)
+	{
+		GgListSample(meta, array, GgParkingXid(own));
+		GgMergeFree(meta);
+		GgStoreMeta(target->index, target->heap, metabuf, meta);
+	}
+	else
+		UnlockReleaseBuffer(metabuf);
+	GgEndSlice(target);
+	pfree(meta);
+	return any;
+}
+
+void
+GgStoreSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample)
+{
+	GgNewArray *array = palloc(sizeof(GgNewArray));
+
+	GgWriteSample(target, instance, sample, array);
+	(void) Replace(target, array);
+	pfree(array);
 }
 
 bool
-GgRemoveSample(Relation heap, Relation index)
+GgRemoveSample(GgMergeTarget *target)
 {
-	Relation	samples;
-	bool		removed;
-	SampleKey	key;
-
-	(void) LockSamplesOf(heap, true);
-	samples = OpenSamples(index, RowExclusiveLock);
-	if (samples == NULL)
-		return false;
-	key = KeyOf(heap, index);
-	removed = RemoveSample(samples, &key);
-	CommandCounterIncrement();
-	table_close(samples, NoLock);
-	return removed;
+	return Replace(target, NULL);
 }

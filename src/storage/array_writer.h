@@ -18,7 +18,7 @@
 
 typedef struct GgNewArray
 {
-	uint32		owner;			/* segment or, of vectors and codes, piece */
+	uint32		owner;			/* segment; of vectors and codes piece; of a sample its id */
 	GgKind		kind;
 	const void *data;
 	GgCoder    *coder;			/* data are vectors, and the array is of their codes; or NULL */

@@ -39,7 +39,8 @@ KindName(uint16 kind)
 		[GG_KIND_DIRECTORY] = "directory",
 		[GG_KIND_TAKEN] = "taken",
 		[GG_KIND_FILTERS] = "filters",
-		[GG_KIND_CODES] = "codes"
+		[GG_KIND_CODES] = "codes",
+		[GG_KIND_SAMPLE] = "sample"
 	};
 
 	return kind >= GG_KIND_META && kind <= GG_LAST_KIND ? names[kind] : "unknown";
@@ -184,6 +185,7 @@ HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
 		case GG_KIND_FILTERS:
 			return GgFindSegment(meta, extent->segment) != NULL;
 		case GG_KIND_TAKEN:
+		case GG_KIND_SAMPLE:
 			return extent->segment < meta->next_id;
 		default:
 			return extent->segment == GG_NO_SEGMENT;
@@ -858,12 +860,39 @@ CheckDelta(GgCheck *check)
 						   meta->delta_dead);
 }
 
+/* ---- the sample -------------------------------------------------------- */
+
+static void
+CheckSample(GgCheck *check)
+{
+	GgSampleHead head;
+	Reader		reader;
+	float	   *query;
+
+	if (!GgFindSample(check->index, check->meta, &reader.array, &head))
+		return;
+	ReaderBegin(&reader, check, reader.array.segment, GG_KIND_SAMPLE, GgSampleBytes(&head));
+	(void) ReaderNext(&reader, &head, sizeof(head));
+	query = palloc(head.dimensions * sizeof(float));
+	for (uint32 i = 0; i < head.count; i++)
+	{
+		BlockNumber blkno = ReaderNext(&reader, query, head.dimensions * sizeof(float));
+
+		for (uint32 d = 0; d < head.dimensions; d++)
+			if (!isfinite(query[d]))
+				GgReportCorruption(check->index, blkno, "query %u of the sample is not finite", i);
+	}
+	ReaderEnd(&reader);
+	pfree(query);
+}
+
 /* ---- all of it --------------------------------------------------------- */
 
 void
 GgCheckStructure(GgCheck *check)
 {
 	CheckDirectory(check);
+	CheckSample(check);
 	CheckDelta(check);
 	for (int i = 0; i < check->meta->nsegments; i++)
 		CheckSegment(check, &check->meta->segments[i]);

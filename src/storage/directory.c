@@ -23,6 +23,7 @@
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
+#include "rules/learn.h"
 
 /* ---- format 2 ---------------------------------------------------------------------------- */
 
@@ -116,6 +117,8 @@ Features(const GgMetaPageData *meta)
 			features |= GG_FEATURE_CODES;
 	if (GgDeltaEnd(meta) > PG_UINT32_MAX)
 		features |= GG_FEATURE_NUMBERS;
+	if (GgSampleId(meta) != GG_NO_SEGMENT)
+		features |= GG_FEATURE_SAMPLE;
 	return features;
 }
 
@@ -327,6 +330,17 @@ GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta)
 }
 
 void
+GgReadMetaOfFile(Relation index, GgMetaPageData *meta)
+{
+	GgMetaPageData *head;
+	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
+
+	CopyMeta(index, buffer, meta);
+	UnlockReleaseBuffer(buffer);
+	GgCheckDirectory(index, meta);
+}
+
+void
 GgReadMeta(Relation index, GgMetaPageData *meta)
 {
 	GgReadMetaAsOf(index, NULL, meta);
@@ -390,6 +404,25 @@ GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *ar
 		array->nextents++;
 		array->npages = extent->first + extent->nblocks;
 	}
+}
+
+bool
+GgFindSample(Relation index, const GgMetaPageData *meta, GgArray *array, GgSampleHead *head)
+{
+	const uint32 id = GgSampleId(meta);
+
+	if (id == GG_NO_SEGMENT)
+		return false;
+	GgFindArray(meta, id, GG_KIND_SAMPLE, array);
+	GgReadArray(index, meta->instance, array, 0, head, sizeof(*head));
+	if (head->dimensions < 1 || head->dimensions > GG_MAX_DIM || head->count < 1 ||
+		head->edges < 1 || head->edges > gg_learn_most_edges(GG_MAX_DEGREE) ||
+		head->reserved != 0 || GgArrayPages(GgSampleBytes(head)) != array->npages)
+		GgReportCorruption(index, GgArrayBlock(array, 0),
+						   "a sample of %u queries of %u dimensions, with %u edges, has "
+						   UINT64_FORMAT " pages", head->count, head->dimensions, head->edges,
+						   array->npages);
+	return true;
 }
 
 void
@@ -676,7 +709,7 @@ PartitionExtents(GgMetaPageData *meta)
 	{
 		GgKind		kind = meta->extents[i].kind;
 
-		if (GgIsOfPiece(kind) || GgIsOfSegment(kind))
+		if (GgIsArray(kind))
 			meta->extents[n++] = meta->extents[i];
 		else
 			others[nothers++] = meta->extents[i];

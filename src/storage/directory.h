@@ -14,6 +14,9 @@
 extern void GgReadMeta(Relation index, GgMetaPageData *meta);
 extern GgMetaPageData *GgReadDirectory(Relation index);
 
+/* The same of a file that may be of an index with other columns. */
+extern void GgReadMetaOfFile(Relation index, GgMetaPageData *meta);
+
 /*
  * The same for a snapshot that was taken before.  Fails where it may have expired: VACUUM may have
  * given back segments and delta pages whose rows it still sees.
@@ -43,6 +46,10 @@ extern void GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind,
 
 /* The vectors of a segment: its pieces, in the order of their nodes.  Allocates. */
 extern void GgFindVectors(const GgMetaPageData *meta, uint32 segment, GgVectors *vectors);
+
+/* Find the sample's array, and read its head.  False: there is none.  Allocates. */
+extern bool GgFindSample(Relation index, const GgMetaPageData *meta, GgArray *array,
+						 GgSampleHead *head);
 
 /* What tells whether a directory that was read is still the one in use. */
 typedef struct GgDirectoryState
@@ -101,8 +108,8 @@ extern void GgStoreMeta(Relation index, Relation heap, Buffer metabuf, GgMetaPag
 extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
 /*
- * The next id for a segment or piece.  ereport(ERROR) where there is none: an id that came round
- * again would pass for another segment's.
+ * The next id for a segment, piece or sample.  ereport(ERROR) where there is none: an id that came
+ * round again would pass for another segment's.
  */
 extern uint32 GgTakeId(Relation index, GgMetaPageData *meta);
 

@@ -223,10 +223,29 @@ CheckGraph(Relation index, const GgMetaPageData *meta, int number)
 							   meta->segments[i].id, segment->id, GgGraphId(segment));
 }
 
+/* There is one sample at most. */
+static void
+CheckSample(Relation index, const GgMetaPageData *meta)
+{
+	const uint32 id = GgSampleId(meta);
+
+	if (id == GG_NO_SEGMENT)
+		return;
+	if (id >= meta->next_id)
+		GgReportCorruption(index, GG_META_BLKNO, "the sample is number %u, and %u is the next id",
+						   id, meta->next_id);
+	(void) CountPages(index, meta, id, GG_KIND_SAMPLE);
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_SAMPLE && meta->extents[i].segment != id)
+			GgReportCorruption(index, GG_META_BLKNO, "there are two samples, %u and %u", id,
+							   meta->extents[i].segment);
+}
+
 void
 GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 {
 	CheckExtents(index, meta);
+	CheckSample(index, meta);
 	if (GgAlgorithmName(meta->algorithm) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

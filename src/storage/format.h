@@ -37,10 +37,11 @@ typedef enum GgKind
 	GG_KIND_DIRECTORY = 9,		/* GgExtent after GgExtent, where the metapage has no room */
 	GG_KIND_TAKEN = 10,			/* extents only: blocks that a merge writes */
 	GG_KIND_FILTERS = 11,		/* filter_words x rows int64: word by word */
-	GG_KIND_CODES = 12			/* a piece's nodes x records of rules/codes.h */
+	GG_KIND_CODES = 12,			/* a piece's nodes x records of rules/codes.h */
+	GG_KIND_SAMPLE = 13			/* GgSampleHead, then its queries */
 } GgKind;
 
-#define GG_LAST_KIND		GG_KIND_CODES
+#define GG_LAST_KIND		GG_KIND_SAMPLE
 
 /* Is it an array of a piece? */
 static inline bool
@@ -56,6 +57,13 @@ GgIsOfSegment(int kind)
 	return (kind >= GG_KIND_ADJACENCY && kind <= GG_KIND_OFFSETS) || kind == GG_KIND_FILTERS;
 }
 
+/* Does it change with merges, with learning and with VACUUM alone? */
+static inline bool
+GgIsArray(int kind)
+{
+	return GgIsOfPiece(kind) || GgIsOfSegment(kind) || kind == GG_KIND_SAMPLE;
+}
+
 /* The owner in the stamps and extents of what belongs to no segment and no piece. */
 #define GG_NO_SEGMENT		0xFFFFFFFFu
 
@@ -69,7 +77,7 @@ StaticAssertDecl(GG_MAX_NODES <= GG_EDGE_MARK, "node ids must leave room for the
 typedef struct GgPageStamp
 {
 	uint64		instance;		/* GgMetaPageData.instance */
-	uint32		segment;		/* GgSegment.id; vectors, codes: GgPiece.id; or GG_NO_SEGMENT */
+	uint32		segment;		/* GgSegment.id, GgPiece.id, a sample's id, or GG_NO_SEGMENT */
 	uint32		number;			/* of the page in its array, or in the delta since its start */
 	uint16		kind;			/* GgKind */
 	uint16		count;			/* delta: rows that start on this page; else 0 */
@@ -99,6 +107,18 @@ typedef struct GgPivotEntry
 	uint32		node;
 	uint32		neighbors[GG_PIVOT_DEGREE]; /* indices into the pivots, GG_NO_NODE at the end */
 } GgPivotEntry;
+
+/*
+ * The queries that the index learns edges from: this head, then count x dimensions floats, prepared
+ * (gg_query_prepare).  A sample that is replaced gets another id from those of segments.
+ */
+typedef struct GgSampleHead
+{
+	uint32		dimensions;
+	uint32		count;
+	uint32		edges;			/* of a node, at most */
+	uint32		reserved;
+} GgSampleHead;
 
 /*
  * A row of the delta: this head, then filter_words int64, then dimensions elements, then padding to
@@ -242,7 +262,9 @@ typedef struct GgBuildTimes
 #define GG_FEATURE_CODES	0x0001	/* pieces have codes */
 #define GG_FEATURE_CODED	0x0002	/* and no vectors: see coded */
 #define GG_FEATURE_NUMBERS	0x0004	/* the delta's page numbers are longer than 32 bits */
-#define GG_KNOWN_FEATURES	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS)
+#define GG_FEATURE_SAMPLE	0x0008	/* there is a sample of queries */
+#define GG_KNOWN_FEATURES \
+	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE)
 
 /* Numbers of delta pages lie below this one.  None comes round again. */
 #define GG_DELTA_NUMBERS	(UINT64CONST(1) << 48)
@@ -268,7 +290,7 @@ typedef struct GgMetaPageData
 	uint16		graph_degree;
 	uint16		intermediate_graph_degree;
 	int32		seed;
-	uint32		next_id;		/* for the next segment or piece */
+	uint32		next_id;		/* for the next segment, piece or sample */
 	GgBuildTimes times;
 	uint16		filter_words;	/* of each row, of all filter columns together */
 	uint16		flags;			/* GG_META_TOLD */
@@ -310,7 +332,7 @@ StaticAssertDecl(GG_META_EXTENTS + GG_MAX_DIRECTORY_PAGES * GG_DIRECTORY_EXTENTS
 StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry) == 0,
 				 "TID entries must not cross pages");
 StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24 && sizeof(GgPiece) == 16 &&
-				 sizeof(GgSegment) == 32, "no padding on disk");
+				 sizeof(GgSegment) == 32 && sizeof(GgSampleHead) == 16, "no padding on disk");
 StaticAssertDecl(offsetof(GgMetaPageData, delta_low) == 88 && GG_PLAIN_META_HEAD == 168 &&
 				 GG_META_HEAD == 192,
 				 "fields must stay where version 3 has had them from the start");
@@ -332,11 +354,28 @@ GgDeltaEnd(const GgMetaPageData *meta)
 	return GgDeltaFirst(meta) + meta->delta_pages;
 }
 
+/* The id of the sample; GG_NO_SEGMENT: there is none. */
+static inline uint32
+GgSampleId(const GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_SAMPLE)
+			return meta->extents[i].segment;
+	return GG_NO_SEGMENT;
+}
+
 /* Bytes of one vector in segments and delta. */
 static inline Size
 GgRowBytes(const GgMetaPageData *meta)
 {
 	return (Size) meta->dimensions * gg_element_size((gg_element) meta->element);
+}
+
+/* Bytes of a sample's array. */
+static inline uint64
+GgSampleBytes(const GgSampleHead *head)
+{
+	return sizeof(GgSampleHead) + (uint64) head->count * head->dimensions * sizeof(float);
 }
 
 /* Bytes of one row's filter words. */

@@ -27,7 +27,7 @@
 
 #include "storage/inspect.h"
 
-#define INFO_COLUMNS	37
+#define INFO_COLUMNS	39
 
 static bool
 IsGpugraphIndex(Oid indexoid)
@@ -102,6 +102,35 @@ CheckPrivileges(Oid indexoid, Oid heapoid, GgInspection inspection)
 				 errhint("Call gpugraph_check without heap_check, or as the owner of the table.")));
 }
 
+/*
+ * Lock the table, as an insert does.  A session that has read it before, as SELECT of the call may
+ * have, holds its indexes, too.  It must not wait for somebody who builds one of these, has the
+ * table locked, and waits for it.
+ */
+static void
+LockToChange(Oid heapoid)
+{
+	Relation	heap = RelationIdGetRelation(heapoid);
+	bool		held = false;
+
+	if (RelationIsValid(heap))
+	{
+		held = CheckRelationLockedByMe(heap, AccessShareLock, true);
+		RelationClose(heap);
+	}
+	if (ConditionalLockRelationOid(heapoid, RowExclusiveLock))
+		return;
+	if (held)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not obtain lock on relation \"%s\"", get_rel_name(heapoid)),
+				 errdetail("Another session has it, and may wait for what this transaction has "
+						   "read."),
+				 errhint("Call the function once more, or before this transaction reads the "
+						 "table.")));
+	LockRelationOid(heapoid, RowExclusiveLock);
+}
+
 void
 GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 {
@@ -121,7 +150,11 @@ GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 
 	/* table before index, as everybody does */
 	inspected->lockmode = inspection == GG_CHANGE_INDEX ? RowExclusiveLock : AccessShareLock;
-	inspected->heap = try_table_open(heapoid, inspected->lockmode);
+	if (inspection == GG_CHANGE_INDEX)
+		LockToChange(heapoid);
+	else
+		LockRelationOid(heapoid, AccessShareLock);
+	inspected->heap = try_table_open(heapoid, NoLock);
 	inspected->index = NULL;
 	if (inspected->heap != NULL)
 		inspected->index = try_relation_open(indexoid, inspected->lockmode);
@@ -240,11 +273,14 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 				dead,
 				delta_rows;
 	int64		total;
+	GgArray		sample_array;
+	GgSampleHead sample = {0};
 	int			c = 0;
 
 	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
 	GgReadMeta(inspected.index, meta);
 	delta_rows = GgCountDeltaRows(inspected.index, meta);
+	(void) GgFindSample(inspected.index, meta, &sample_array, &sample);
 
 	dead = meta->delta_dead;
 	for (int i = 0; i < meta->nsegments; i++)
@@ -300,6 +336,8 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum(GgParkedBlocks(inspected.heap, meta) * BLCKSZ);
 	values[c++] = CStringGetTextDatum(CodesOf(meta));
 	values[c++] = Int64GetDatum(blocks[GG_KIND_CODES] * BLCKSZ);
+	values[c++] = Int32GetDatum((int32) sample.count);
+	values[c++] = Int64GetDatum(blocks[GG_KIND_SAMPLE] * BLCKSZ);
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);

@@ -39,8 +39,7 @@ IsShorter(BlockNumber length, BlockNumber now)
 static bool
 CanMove(const GgExtent *extent)
 {
-	return GgIsOfPiece(extent->kind) || GgIsOfSegment(extent->kind) ||
-		extent->kind == GG_KIND_DELTA;
+	return GgIsArray(extent->kind) || extent->kind == GG_KIND_DELTA;
 }
 
 static BlockNumber

@@ -104,7 +104,6 @@ SET ROLE gg_learner;
 SELECT throws_ok($$SELECT gpugraph_learn('few_idx', ARRAY['[1,2,3]']::vector[])$$, '42501',
 	'must be owner of index few_idx');
 SELECT throws_ok($$SELECT gpugraph_forget('few_idx')$$, '42501');
-SELECT throws_ok($$SELECT * FROM gpugraph_samples$$, '42501');
 RESET ROLE;
 DROP OWNED BY gg_learner;
 DROP ROLE gg_learner;

@@ -100,7 +100,7 @@ my %cases = (
 		patch_extent($_[0], FREE, 0, pack 'L', $block) }, qr/overlaps/ ],
 	vectors_twice => [ sub { patch_extent($_[0], VECTORS, 8, pack 'L', 7) },
 		qr/0 pages of vectors/ ],
-	kind => [ sub { patch_extent($_[0], TIDS, 12, pack 'S', 13) }, qr/is of kind 13/ ],
+	kind => [ sub { patch_extent($_[0], TIDS, 12, pack 'S', 14) }, qr/is of kind 14/ ],
 	taken => [ sub { patch_extent($_[0], TIDS, 12, pack 'S', TAKEN) }, qr/pages of kind 4/ ]);
 
 # Overwrite some bytes of the directory page, or of what the metapage has behind its head.
@@ -119,7 +119,7 @@ sub damage
 			[ 0, HEADER + META_NSEGMENTS + int(rand(META_DIRECTORY + 4 - META_NSEGMENTS)) ],
 			[ 0, HEADER + META_HEAD + int(rand(4000)) ]) };
 		my $value = pick(pack('C', int(rand(256))), "\0", "\xFF", "\0\0\0\0", "\xFF\xFF\xFF\xFF",
-			pack('L', int(rand(500))), pack('S', int(rand(13))));
+			pack('L', int(rand(500))), pack('S', int(rand(14))));
 		my $page = read_page($file, $at);
 
 		$value = substr $value, 0, PAGE - $offset;

@@ -18,7 +18,7 @@ make_learn($node, 3000);
 sub state_of
 {
 	return join ' ', merge_info($node, 'generation'), answers($node),
-		$node->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_samples');
+		merge_info($node, 'sample_queries');
 }
 
 # progress, seen every 5 ms from another session, which is there before it begins

@@ -36,8 +36,7 @@ $replica->start;
 
 sub sample
 {
-	return $node->safe_psql('postgres', "SELECT coalesce(sum(length(queries)) / 64, 0)
-		FROM gpugraph_samples WHERE relid = 'items'::regclass");
+	return merge_info($node, 'sample_queries');
 }
 
 # How many answers of queries 3801 to 4000 the index finds, of 400, by a walk with a list of four.
@@ -106,12 +105,11 @@ $node->safe_psql('postgres', 'DROP TABLE t9; REINDEX INDEX CONCURRENTLY items_id
 $node->safe_psql('postgres', "SELECT ask('t10', 1, 2000), ask('items', 1, 3000)");
 ok(defined wait_for(sub { return sample() >= 1000; }), 'an index that was built anew');
 ok(defined wait_for(sub { return $node->safe_psql('postgres',
-	"SELECT count(*) FROM gpugraph_samples WHERE relid = 't10'::regclass") > 0; }),
+	"SELECT sample_queries FROM gpugraph_index_info('t10_idx')") > 0; }),
 	'and another one');
 
 # a standby answers, and keeps nothing
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
-my $before = $replica->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_samples');
 is($replica->safe_psql('postgres', "SELECT ask('items', 1, 3000)"), 3000, 'a standby answers');
 sleep 1;
 is($replica->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_stat_merge'), 0,

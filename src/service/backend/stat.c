@@ -5,8 +5,11 @@
  *
  * A query counts itself with two atomic additions, and its backend remembers where its indexes'
  * counters are.  The table has room for gg_service->index_slots indexes of all databases.
- * Indexes that find none are counted together, in the row without a name.  A counter stays when
- * its index is dropped, until gpugraph_stat_reset() empties the table.
+ * Indexes that find none are counted together, in the row without a name.
+ *
+ * PostgreSQL's own statistics have an entry of each index that has a place here.  It goes with the
+ * index, in other databases and on a standby, too.  So who reads the table, or finds no room in it,
+ * gives back the places of indexes that have no entry.
  *
  * The worker alone writes its device's counters, without a lock.  A reader may see one of them a
  * moment before another.  So it is also the worker that zeroes them.
@@ -22,10 +25,14 @@
 #include "storage/shmem.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/pgstat_internal.h"
 #include "utils/tuplestore.h"
 
 /* Counters looked at for one index before it counts as one of the others. */
 #define MAX_PROBES		64
+
+/* The key of a place that an index has given back; others may lie behind it. */
+#define GIVEN_BACK		1
 
 /* ---- counting -------------------------------------------------------------- */
 
@@ -54,6 +61,33 @@ SeekCounters(uint64 key, bool *full)
 	return NULL;
 }
 
+static void
+Clear(GgIndexCounters *counters, uint64 key)
+{
+	pg_atomic_write_u64(&counters->key, key);
+	pg_atomic_write_u64(&counters->rows, 0);
+	for (int i = 0; i < GG_NREASONS; i++)
+		pg_atomic_write_u64(&counters->queries[i], 0);
+}
+
+/* Give back the place of an index, if that is gone. */
+static void
+GiveBack(GgIndexCounters *counters)
+{
+	uint64		key = pg_atomic_read_u64(&counters->key);
+
+	if (key == 0 || key == GIVEN_BACK ||
+		pgstat_have_entry(PGSTAT_KIND_RELATION, (Oid) (key >> 32), (Oid) key))
+		return;
+	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
+	if (pg_atomic_read_u64(&counters->key) == key)
+	{
+		pg_atomic_fetch_add_u64(&gg_service->index_stats->resets, 1);
+		Clear(counters, GIVEN_BACK);
+	}
+	LWLockRelease(gg_service->stat_lock);
+}
+
 /* The counters of an index, claimed for it if need be. */
 static GgIndexCounters *
 FindCounters(uint64 key)
@@ -65,16 +99,22 @@ FindCounters(uint64 key)
 
 	if (found != NULL)
 		return found;
+	/* made now, since PostgreSQL makes it some time after the query, if at all */
+	(void) pgstat_get_entry_ref(PGSTAT_KIND_RELATION, MyDatabaseId, (Oid) key, true, NULL);
+	for (int i = 0; i < MAX_PROBES && full; i++)
+		GiveBack(&stats->slots[(start + i) % gg_service->index_slots]);
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
+	found = SeekCounters(key, &full);
 	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
 	{
 		GgIndexCounters *counters = &stats->slots[(start + i) % gg_service->index_slots];
 		uint64		seen = pg_atomic_read_u64(&counters->key);
 
-		if (seen == 0)
+		if (seen == 0 || seen == GIVEN_BACK)
+		{
 			pg_atomic_write_u64(&counters->key, key);
-		if (seen == 0 || seen == key)
 			found = counters;
+		}
 	}
 	LWLockRelease(gg_service->stat_lock);
 	return found != NULL ? found : &stats->others;
@@ -262,9 +302,7 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	nulls[c] = device->limit_bytes == 0 || device->limit_bytes >= PG_INT64_MAX;
 	values[c++] = Int64GetDatum((int64) device->limit_bytes);
 	values[c++] = Int64GetDatum((int64) stats.resident_bytes);
-	values[c++] = Int64GetDatum((int64) pg_atomic_read_u64(&device->build_bytes));
 	values[c++] = Int32GetDatum(residents);
-	c += PutInUse(device, values + c);
 	values[c++] = Int64GetDatum((int64) stats.queries);
 	values[c++] = Int64GetDatum((int64) stats.batches);
 	values[c++] = HistogramArray(stats.batch_sizes);
@@ -287,8 +325,6 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	values[c++] = Int64GetDatum((int64) stats.refreshes);
 	values[c++] = Int64GetDatum((int64) stats.failed_loads);
 	values[c++] = Int64GetDatum((int64) stats.evictions);
-	values[c++] = Int64GetDatum((int64) stats.merges);
-	values[c++] = Float8GetDatum(stats.merge_seconds);
 	values[c++] = Int64GetDatum((int64) stats.restarts);
 	PutTimestamp(stats.started, &values[c], &nulls[c]);
 	c++;
@@ -298,6 +334,10 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	c++;
 	PutTimestamp(stats.reset_at, &values[c], &nulls[c]);
 	c++;
+	values[c++] = Int64GetDatum((int64) pg_atomic_read_u64(&device->build_bytes));
+	c += PutInUse(device, values + c);
+	values[c++] = Int64GetDatum((int64) stats.merges);
+	values[c++] = Float8GetDatum(stats.merge_seconds);
 	Assert(c == DEVICE_COLUMNS);
 }
 
@@ -376,6 +416,31 @@ DeviceArray(uint32 devices, const int *of_each)
 										   TYPALIGN_INT));
 }
 
+/* What version 1.2.0 has added to a row, behind the others. */
+static int
+PutParts(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
+{
+	GgResident *resident = held != NULL ? &held->resident : NULL;
+	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
+	int			numbers[GG_MAX_DEVICES];
+	int			c = 0;
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+		numbers[i] = gg_service->devices[i]->number;
+	values[c++] = DeviceArray(held != NULL ? held->ready : 0, numbers);
+	values[c++] = DeviceArray(held != NULL ? held->ready : 0, held != NULL ? held->segments : NULL);
+	for (int i = c; i < c + 6; i++)
+		nulls[i] = !ready;
+	values[c++] = Int64GetDatum(ready ? (int64) resident->host_bytes : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->missing_bytes : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.coded) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.rowless) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.halved) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.missing) : 0);
+	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_PARTIAL));
+	return c;
+}
+
 /* counters or held may be NULL, not both. */
 static void
 IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
@@ -383,13 +448,8 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	GgResident *resident = held != NULL ? &held->resident : NULL;
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
 	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
-	int			numbers[GG_MAX_DEVICES];
 	int64		cpu = 0;
-	int64		both;
 	int			c = 0;
-
-	for (int i = 0; i < gg_service->ndevices; i++)
-		numbers[i] = gg_service->devices[i]->number;
 
 	nulls[c] = resident == NULL && key == 0;
 	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->database : (Oid) (key >> 32));
@@ -397,20 +457,12 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->relation : (Oid) key);
 	nulls[c] = resident == NULL;
 	values[c++] = Int32GetDatum(held != NULL ? held->device : 0);
-	values[c++] = DeviceArray(held != NULL ? held->ready : 0, numbers);
-	values[c++] = DeviceArray(held != NULL ? held->ready : 0, held != NULL ? held->segments : NULL);
 	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
-	for (int i = c; i < c + 15; i++)
+	for (int i = c; i < c + 9; i++)
 		nulls[i] = !ready;
 	values[c++] = Int64GetDatum(ready ? (int64) resident->bytes : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->host_bytes : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->missing_bytes : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->key.generation : 0);
 	values[c++] = Int32GetDatum(ready ? (int32) resident->now.nsegments : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.coded) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.rowless) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.halved) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.missing) : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->now.delta_pages : 0);
 	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->load_s : 0);
@@ -422,9 +474,8 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
 		cpu += QueriesOf(counters, i);
 	cpu += QueriesOf(counters, GG_REASON_CODED);
-	both = QueriesOf(counters, GG_REASON_PARTIAL);
-	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) + both);
-	values[c++] = Int64GetDatum(both);
+	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) +
+								QueriesOf(counters, GG_REASON_PARTIAL));
 	values[c++] = Int64GetDatum(cpu);
 	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
 		values[c++] = Int64GetDatum(QueriesOf(counters, i));
@@ -436,6 +487,7 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 		PutTimestamp(resident->failed_at, &values[c + 1], &nulls[c + 1]);
 	}
 	c += 2;
+	c += PutParts(counters, held, values + c, nulls + c);
 	Assert(c == INDEX_COLUMNS);
 }
 
@@ -594,12 +646,14 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 	for (int i = -1; i < (int) gg_service->index_slots; i++)
 	{
 		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
-		uint64		key = pg_atomic_read_u64(&counters->key);
+		uint64		key;
 		uint64		any = 0;
 
+		GiveBack(counters);
+		key = pg_atomic_read_u64(&counters->key);
 		for (int r = 0; r < GG_NREASONS; r++)
 			any += pg_atomic_read_u64(&counters->queries[r]);
-		if (key != 0 || any != 0)
+		if (key != GIVEN_BACK && (key != 0 || any != 0))
 			ShowIndex(rsinfo, counters, held, nheld, (Oid) (key >> 32), (Oid) key);
 	}
 	for (int h = 0; h < nheld; h++)
@@ -679,14 +733,7 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);
 	for (int i = -1; i < (int) gg_service->index_slots; i++)
-	{
-		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
-
-		pg_atomic_write_u64(&counters->key, 0);
-		pg_atomic_write_u64(&counters->rows, 0);
-		for (int w = 0; w < GG_NREASONS; w++)
-			pg_atomic_write_u64(&counters->queries[w], 0);
-	}
+		Clear(i < 0 ? &stats->others : &stats->slots[i], 0);
 	LWLockRelease(gg_service->stat_lock);
 
 	for (int i = 0; i < gg_service->ndevices; i++)

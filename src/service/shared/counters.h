@@ -81,7 +81,7 @@ GgHistogramAdd(uint64 *histogram, uint64 value)
 
 typedef struct GgIndexCounters
 {
-	pg_atomic_uint64 key;		/* database << 32 | relation; 0: free */
+	pg_atomic_uint64 key;		/* database << 32 | relation; 0: free; see stat.c */
 	pg_atomic_uint64 queries[GG_NREASONS];
 	pg_atomic_uint64 rows;
 } GgIndexCounters;
