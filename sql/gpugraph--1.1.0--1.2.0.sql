@@ -448,6 +448,22 @@ CREATE FUNCTION gpugraph_probe(centroids regprocedure, operator text, query half
 COMMENT ON FUNCTION gpugraph_probe(regprocedure, text, halfvec, int)
 	IS 'number of the centroid at a place in the order of distance to a query';
 
+-- What a plan asks by itself, with the rights of the partitioned table's owner.  No statement can
+-- call functions of an internal argument.
+CREATE FUNCTION gpugraph_planned_nearest(partitioned oid, centroids regprocedure, value "any",
+	internal) RETURNS int
+	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL SAFE COST 100;
+
+COMMENT ON FUNCTION gpugraph_planned_nearest(oid, regprocedure, "any", internal)
+	IS 'what plans call instead of gpugraph_nearest_centroid()';
+
+CREATE FUNCTION gpugraph_planned_probe(partitioned oid, centroids regprocedure, metric int,
+	query "any", place int, internal) RETURNS int
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE COST 100;
+
+COMMENT ON FUNCTION gpugraph_planned_probe(oid, regprocedure, int, "any", int, internal)
+	IS 'what plans call instead of gpugraph_probe()';
+
 CREATE FUNCTION gpugraph_partition_by_centroid(source regclass, "column" name, target text,
 	partitions int, metric text DEFAULT 'l2', sample int DEFAULT 0) RETURNS void
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
