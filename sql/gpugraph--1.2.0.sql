@@ -589,3 +589,28 @@ CREATE FUNCTION gpugraph_partition_by_centroid(source regclass, "column" name, t
 
 COMMENT ON FUNCTION gpugraph_partition_by_centroid(regclass, name, text, int, text, int)
 	IS 'make a table like another one, partitioned by centroids of a sample of its vectors';
+
+-- Types and operators of these names in the extension's own schema would be taken for pgvector's,
+-- where that is in another one.  The search_path has pg_catalog first.
+DO $$
+BEGIN
+	IF EXISTS (
+		SELECT FROM (
+			SELECT 'pg_catalog.pg_type'::regclass::oid, name::regtype::oid
+				FROM unnest('{vector,halfvec}'::text[]) name
+			UNION ALL SELECT 'pg_catalog.pg_operator'::regclass::oid, o.amopopr
+				FROM pg_catalog.pg_amop o JOIN pg_catalog.pg_am a ON a.oid = o.amopmethod
+				WHERE a.amname = 'gpugraph'::name AND o.amoppurpose = 'o'::"char"
+		) used (classid, objid)
+		WHERE NOT EXISTS (
+			SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
+			WHERE d.classid = used.classid AND d.objid = used.objid AND
+				d.refclassid = 'pg_catalog.pg_extension'::regclass::oid AND
+				d.deptype = 'e'::"char" AND e.extname = 'vector'::name))
+	THEN
+		RAISE EXCEPTION USING ERRCODE = 'duplicate_object',
+			MESSAGE = 'types or operators of extension gpugraph are not those of extension vector',
+			DETAIL = 'There are others of the same names in a schema that is searched before.',
+			HINT = 'Drop them, or name a schema where nobody else may create objects.';
+	END IF;
+END $$;

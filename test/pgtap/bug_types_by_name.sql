@@ -10,12 +10,7 @@
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
-CREATE TABLE items AS SELECT i AS id, ARRAY[i, i % 7]::real[]::vector(2) AS val,
-	ARRAY[i, i % 7]::real[]::vector::halfvec(2) AS half FROM generate_series(1, 50) i;
-CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
-CREATE INDEX halves_idx ON items USING gpugraph (half halfvec_l2_ops);
-CREATE FUNCTION two() RETURNS vector[] LANGUAGE sql IMMUTABLE AS
-	$$ SELECT '{"[0,0]","[1,1]"}'::public.vector[] $$;
+\ir include/functions.psql
 
 -- ---- types of every kind, each under both names in a schema of its own, some of them temporary
 
@@ -50,40 +45,6 @@ CREATE TYPE is_shell.vector;
 
 -- ---- calls
 
--- the functions in C that a statement can call
-CREATE VIEW functions AS SELECT p.oid, p.proname, p.proargtypes, p.proargnames
-	FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
-	JOIN pg_extension e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::regclass
-	WHERE e.extname = 'gpugraph' AND d.deptype = 'e'
-	AND p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'c')
-	AND 'internal'::regtype <> ALL (p.proargtypes::oid[]);
--- an argument of each function, by type and name
-CREATE FUNCTION argument(type regtype, name text, halves boolean) RETURNS text LANGUAGE sql AS $$
-	SELECT CASE type::text || ' ' || name
-		WHEN 'regclass source' THEN '''items''::regclass'
-		WHEN 'regclass index' THEN format('%L::regclass',
-			CASE WHEN halves THEN 'halves_idx' ELSE 'items_idx' END)
-		WHEN 'oid index' THEN '''items_idx''::regclass::oid'
-		WHEN 'regprocedure centroids' THEN '''two()''::regprocedure'
-		WHEN 'name column' THEN '''val''::name'
-		WHEN 'text target' THEN '''parts''::text'
-		WHEN 'text metric' THEN '''l2''::text'
-		WHEN 'text operator' THEN '''<->''::text'
-		WHEN 'text algorithm' THEN '''search''::text'
-		WHEN 'double precision recall' THEN '0.5::float8'
-		ELSE CASE replace(type::text, 'public.', '')
-			WHEN 'integer' THEN '2'
-			WHEN 'boolean' THEN 'true'
-			WHEN 'vector' THEN '''[1,2]''::public.vector'
-			WHEN 'halfvec' THEN '''[1,2]''::public.halfvec'
-			WHEN 'vector[]' THEN '''{"[1,2]","[3,4]"}''::public.vector[]'
-			WHEN 'halfvec[]' THEN '''{"[1,2]","[3,4]"}''::public.halfvec[]' END END $$;
--- a call, with another value at one place
-CREATE FUNCTION call(f functions, place int, value text) RETURNS text LANGUAGE sql AS $$
-	SELECT format('SELECT * FROM public.%I(%s)', f.proname, string_agg(
-		CASE WHEN n = place THEN value ELSE argument(t, f.proargnames[n],
-			'public.halfvec[]'::regtype = ANY (f.proargtypes::oid[])) END, ', ' ORDER BY n))
-	FROM unnest(f.proargtypes::oid[]) WITH ORDINALITY u(t, n) $$;
 -- where a function takes vectors
 CREATE VIEW places AS SELECT f.oid, f, n::int AS place,
 	t::regtype::text ~ '\[\]' AS is_array, t::regtype AS type
@@ -95,9 +56,7 @@ SELECT cmp_ok((SELECT count(*) FROM places), '>=', 12::bigint, 'and where they t
 SELECT is((SELECT array_agg(DISTINCT t::regtype || ' ' || f.proargnames[n])
 	FROM functions f, unnest(f.proargtypes::oid[]) WITH ORDINALITY u(t, n)
 	WHERE argument(t, f.proargnames[n], false) IS NULL), NULL, 'an argument of each type is known');
--- the call of the index access method's handler is core's
-SELECT lives_ok(coalesce(call(f, 0, ''), 'SELECT * FROM ' || proname || '()'), proname)
-	FROM functions f WHERE proname <> 'gpugraph_handler' ORDER BY oid::regprocedure::text;
+SELECT lives_ok(call(f, 0, ''), proname) FROM functions f ORDER BY oid::regprocedure::text;
 DROP TABLE parts;
 
 -- what a call ends with: refused by the parser, or with 42809
