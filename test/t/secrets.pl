@@ -91,10 +91,12 @@ for my $role (qw(nobody some_columns reader monitor))
 			"SELECT * FROM gpugraph_search('$_', '{\"[1,2]\"}'::vector[], 5)",
 			"SELECT gpugraph_learn('$_', '{\"[1,2,3,4]\"}'::vector[])",
 			"SELECT gpugraph_itopk_size('$_', 3, 0.9, 5)", "SELECT gpugraph_merge('$_')",
-			"SELECT gpugraph_forget('$_')", "SELECT gpugraph_evict('$_')") } qw(items_idx codes_idx)),
+			"SELECT gpugraph_forget('$_')",
+			"SELECT gpugraph_evict('$_')") } qw(items_idx codes_idx)),
 		"SELECT id, val FROM items ORDER BY val <-> '[1,2,3,4]' LIMIT 5",
 		"EXPLAIN (VERBOSE) SELECT id FROM items ORDER BY val <-> '[1,2,3,4]' LIMIT 5",
-		"EXPLAIN (VERBOSE) SELECT id FROM items WHERE number > 5 ORDER BY val <-> '[1,2,3,4]' LIMIT 5",
+		"EXPLAIN (VERBOSE) SELECT id FROM items WHERE number > 5
+			ORDER BY val <-> '[1,2,3,4]' LIMIT 5",
 		"SELECT gpugraph_nearest_centroid('secret_centroids()'::regprocedure, '[1,2]'::vector)",
 		"SELECT gpugraph_nearest_centroid('secret_centroids()'::regprocedure, '[1,2,3,4]'::vector)",
 		"SELECT gpugraph_probe('secret_centroids()'::regprocedure, '<->', '[1,2,3,4]'::vector, 1)",
@@ -104,7 +106,8 @@ for my $role (qw(nobody some_columns reader monitor))
 		"SELECT id FROM parts ORDER BY val <-> '[1,2,3,4]' LIMIT 5")
 	{
 		my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
-			SET client_min_messages = debug5; SET gpugraph.partition_probes = 2; SET ROLE $role; $sql");
+			SET client_min_messages = debug5; SET gpugraph.partition_probes = 2;
+			SET ROLE $role; $sql");
 
 		fail("$role sees $&: $sql") if "$out\n$err" =~ $secret;
 		$seen .= "$out\n$err\n";

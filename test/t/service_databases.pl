@@ -1,6 +1,6 @@
 # Databases whose indexes have the same OIDs and files, as those of a template and its copy, share
-# the service: the owner of one gets the rows of his own, and loads, evicts and counts nothing of the
-# other's.
+# the service: the owner of one gets the rows of his own, and loads, evicts and counts nothing of
+# the other's.
 use strict;
 use warnings;
 
@@ -20,7 +20,8 @@ SQL
 	$node->safe_psql('first', <<'SQL');
 CREATE EXTENSION gpugraph CASCADE;
 CREATE TABLE items (id int, val vector(4));
-INSERT INTO items SELECT i, ARRAY[i, i % 7, i % 11, 1]::real[]::vector FROM generate_series(1, 3000) i;
+INSERT INTO items SELECT i, ARRAY[i, i % 7, i % 11, 1]::real[]::vector
+	FROM generate_series(1, 3000) i;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
 SQL
 	$node->safe_psql('postgres', 'CREATE DATABASE second TEMPLATE first');
