@@ -29,6 +29,7 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/partcache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 #include "vector/vector.h"
@@ -174,6 +175,20 @@ TellOwner(void *arg)
 		errhint("Qualify the names in the function, or SET search_path on it.");
 }
 
+/* The owner's rights are for what is in the key, whoever has made the call. */
+static void
+CheckKey(Relation table, Oid function)
+{
+	const PartitionKey key = RelationGetPartitionKey(table);
+	const FuncExpr *expr = key == NULL || key->partexprs == NIL ? NULL : linitial(key->partexprs);
+	const Const *set = expr == NULL || !IsA(expr, FuncExpr) ? NULL : linitial(expr->args);
+
+	if (set == NULL || !IsA(set, Const) || set->consttype != REGPROCEDUREOID ||
+		set->constisnull || DatumGetObjectId(set->constvalue) != function)
+		elog(ERROR, "function %u is not in the partition key of table \"%s\"", function,
+			 RelationGetRelationName(table));
+}
+
 static Datum
 CallAsOwner(Oid function, Oid table, bool *isnull)
 {
@@ -182,6 +197,7 @@ CallAsOwner(Oid function, Oid table, bool *isnull)
 	GgCaller	caller;
 	Datum		array;
 
+	CheckKey(heap, function);
 	callback.arg = psprintf("function %s of the partition key of table \"%s\", called as the "
 							"table's owner with search_path = pg_catalog, pg_temp",
 							format_procedure(function), RelationGetRelationName(heap));

@@ -36,10 +36,12 @@
 #include "probes/probes.h"
 
 #include "access/htup_details.h"
+#include "access/stratnum.h"
 #include "access/table.h"
 #include "catalog/pg_amop.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_operator_d.h"
+#include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_type_d.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -56,8 +58,8 @@
 #include "storage/type.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/catcache.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/partcache.h"
@@ -66,9 +68,6 @@
 
 /* The location of the function's constant in a condition that was added here. */
 #define OUR_LOCATION	(-1000)
-
-/* int4 >= int4, for which there is no name in PostgreSQL's headers */
-#define INT4_GREATER_EQUAL	525
 
 static int	partition_probes = 0;
 
@@ -293,6 +292,9 @@ Unlimited(const Wanted *wanted, Node *limit)
 	NullTest   *is_null = makeNode(NullTest);
 	CaseWhen   *when = makeNode(CaseWhen);
 	CaseExpr   *place = makeNode(CaseExpr);
+	const Oid	at_least = get_opfamily_member(INTEGER_BTREE_FAM_OID, INT4OID, INT4OID,
+											   BTGreaterEqualStrategyNumber);
+	Node	   *call;
 
 	is_null->arg = (Expr *) copyObject(limit);
 	is_null->nulltesttype = IS_NULL;
@@ -304,11 +306,9 @@ Unlimited(const Wanted *wanted, Node *limit)
 	place->args = list_make1(when);
 	place->defresult = (Expr *) makeNullConst(INT4OID, -1, InvalidOid);
 	place->location = -1;
-	return (Node *) make_opclause(INT4_GREATER_EQUAL, BOOLOID, false,
-								  (Expr *) KeyOf(wanted),
-								  (Expr *) ProbeCall(wanted, (Node *)
-													 makeNullConst(exprType((Node *) wanted->query),
-																   -1, InvalidOid), (Node *) place),
+	call = ProbeCall(wanted, (Node *) makeNullConst(exprType((Node *) wanted->query), -1,
+													InvalidOid), (Node *) place);
+	return (Node *) make_opclause(at_least, BOOLOID, false, (Expr *) KeyOf(wanted), (Expr *) call,
 								  InvalidOid, InvalidOid);
 }
 
