@@ -403,9 +403,50 @@ CREATE FUNCTION gpugraph_probe(centroids regprocedure, operator text, query half
 COMMENT ON FUNCTION gpugraph_probe(regprocedure, text, halfvec, int)
 	IS 'number of the centroid at a place in the order of distance to a query';
 
+-- What a plan asks by itself, with the rights of the partitioned table's owner.  No statement can
+-- call functions of an internal argument.
+CREATE FUNCTION gpugraph_planned_nearest(partitioned oid, centroids regprocedure, value "any",
+	internal) RETURNS int
+	AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL SAFE COST 100;
+
+COMMENT ON FUNCTION gpugraph_planned_nearest(oid, regprocedure, "any", internal)
+	IS 'what plans call instead of gpugraph_nearest_centroid()';
+
+CREATE FUNCTION gpugraph_planned_probe(partitioned oid, centroids regprocedure, metric int,
+	query "any", place int, internal) RETURNS int
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE COST 100;
+
+COMMENT ON FUNCTION gpugraph_planned_probe(oid, regprocedure, int, "any", int, internal)
+	IS 'what plans call instead of gpugraph_probe()';
+
 CREATE FUNCTION gpugraph_partition_by_centroid(source regclass, "column" name, target text,
 	partitions int, metric text DEFAULT 'l2', sample int DEFAULT 0) RETURNS void
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION gpugraph_partition_by_centroid(regclass, name, text, int, text, int)
 	IS 'make a table like another one, partitioned by centroids of a sample of its vectors';
+
+-- Types and operators of these names in the extension's own schema would be taken for pgvector's,
+-- where that is in another one.  The search_path has pg_catalog first.
+DO $$
+BEGIN
+	IF EXISTS (
+		SELECT FROM (
+			SELECT 'pg_catalog.pg_type'::regclass::oid, name::regtype::oid
+				FROM unnest('{vector,halfvec}'::text[]) name
+			UNION ALL SELECT 'pg_catalog.pg_operator'::regclass::oid, o.amopopr
+				FROM pg_catalog.pg_amop o JOIN pg_catalog.pg_am a ON a.oid = o.amopmethod
+				WHERE a.amname = 'gpugraph'::name AND o.amoppurpose = 'o'::"char"
+		) used (classid, objid)
+		WHERE NOT EXISTS (
+			SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
+			WHERE d.classid = used.classid AND d.objid = used.objid AND
+				d.refclassid = 'pg_catalog.pg_extension'::regclass::oid AND
+				d.deptype = 'e'::"char" AND e.extname = 'vector'::name))
+	THEN
+		RAISE EXCEPTION USING ERRCODE = 'duplicate_object',
+			MESSAGE = 'types or operators of extension gpugraph are not those of extension vector',
+			DETAIL = 'There are others of the same names in a schema that is searched before.',
+			HINT = 'Drop them, or name a schema where nobody else may create objects.';
+	END IF;
+END $$;

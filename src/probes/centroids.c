@@ -1,17 +1,27 @@
 /*
  * centroids.c
- *		Centroids of a table's partitions, and which of them is nearest to a vector.
+ *		Centroids of a table's partitions, as a function returns them.
  *
  * Centroids are what a function without arguments returns, a vector[].  The table's partition key
  * names that function as a constant of type regprocedure.  So the key is short, a dump has the
  * centroids among the definitions, before any row, and PostgreSQL knows that the table depends on
- * the function.  A session calls the function once, and again when its row in pg_proc has changed.
+ * the function.  A session calls the function once for each user whose rights it has, and again
+ * when its row in pg_proc has changed.  What one user's call has returned is not another one's: who
+ * calls it chooses the search_path.
+ *
+ * A query that asks the nearest partitions needs the centroids whoever asks it.  So the function is
+ * called as the table's owner then, as the functions of an index's expressions are: it cannot get
+ * the rights of who asks.
  */
 #include "probes/probes.h"
 
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/inspect.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -19,33 +29,14 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/partcache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 #include "vector/vector.h"
-#include "vector/halfvec.h"
-
-#include "keys.h"
 
 static HTAB *known_centroids = NULL;
 
-/* ---- values ---------------------------------------------------------------- */
-
-float *
-GgVectorValues(Datum value, bool is_half, uint32 *dim)
-{
-	struct varlena *detoasted = PG_DETOAST_DATUM(value);
-	float	   *values;
-
-	*dim = is_half ? ((HalfVector *) detoasted)->dim : ((Vector *) detoasted)->dim;
-	values = palloc(*dim * sizeof(float));
-	if (is_half)
-		gg_halves_to_floats((const uint16 *) ((HalfVector *) detoasted)->x, values, *dim);
-	else
-		memcpy(values, ((Vector *) detoasted)->x, *dim * sizeof(float));
-	return values;
-}
-
-/* ---- the function ------------------------------------------------------------- */
+/* ---- what is known ------------------------------------------------------------- */
 
 static void
 ForgetCentroids(Datum arg, int cacheid, uint32 hash)
@@ -59,27 +50,30 @@ ForgetCentroids(Datum arg, int cacheid, uint32 hash)
 			centroids->valid = false;
 }
 
+/* Roles have changed, and with them who may do what. */
+static void
+ForgetRights(Datum arg, int cacheid, uint32 hash)
+{
+	HASH_SEQ_STATUS status;
+	GgCentroids *centroids;
+
+	hash_seq_init(&status, known_centroids);
+	while ((centroids = hash_seq_search(&status)) != NULL)
+		centroids->allowed = false;
+}
+
 static void
 MakeTable(void)
 {
-	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(GgCentroids)};
+	HASHCTL		control = {.keysize = sizeof(GgCentroidsKey), .entrysize = sizeof(GgCentroids)};
 
 	known_centroids = hash_create("gpugraph centroids", 16, &control, HASH_ELEM | HASH_BLOBS);
 	CacheRegisterSyscacheCallback(PROCOID, ForgetCentroids, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHOID, ForgetRights, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, ForgetRights, (Datum) 0);
 }
 
-static bool
-IsVectorType(Oid type)
-{
-	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
-	bool		is_vector;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	is_vector = strcmp(NameStr(((Form_pg_type) GETSTRUCT(tuple))->typname), "vector") == 0;
-	ReleaseSysCache(tuple);
-	return is_vector;
-}
+/* ---- the function ------------------------------------------------------------- */
 
 pg_noreturn static void
 RefuseFunction(Oid function)
@@ -91,9 +85,18 @@ RefuseFunction(Oid function)
 					 "returns.")));
 }
 
+/* Is a type an array of vectors?  Domains are what they are domains over. */
+static bool
+IsVectorArray(Oid type, Oid vector)
+{
+	Oid			element = get_element_type(getBaseType(type));
+
+	return OidIsValid(element) && getBaseType(element) == vector;
+}
+
 /* The function has the form of one that returns centroids, and *hash is its row's. */
 static void
-CheckFunction(Oid function, uint32 *hash)
+CheckFunction(Oid function, Oid vector, uint32 *hash)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc form;
@@ -105,18 +108,14 @@ CheckFunction(Oid function, uint32 *hash)
 				 errmsg("function with OID %u does not exist", function)));
 	form = (Form_pg_proc) GETSTRUCT(tuple);
 	fits = form->prokind == PROKIND_FUNCTION && form->pronargs == 0 && !form->proretset &&
-		form->provolatile == PROVOLATILE_IMMUTABLE &&
-		IsVectorType(get_element_type(form->prorettype));
+		form->provolatile == PROVOLATILE_IMMUTABLE && IsVectorArray(form->prorettype, vector);
 	ReleaseSysCache(tuple);
 	if (!fits)
 		RefuseFunction(function);
 	*hash = GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function));
 }
 
-/*
- * Copy what the function has returned.  A type of that name may be anything, so all is checked
- * before.
- */
+/* Copy what the function has returned. */
 static void
 ReadCentroids(ArrayType *array, GgCentroids *centroids)
 {
@@ -128,17 +127,16 @@ ReadCentroids(ArrayType *array, GgCentroids *centroids)
 	deconstruct_array(array, ARR_ELEMTYPE(array), -1, false, TYPALIGN_INT, &elements, &nulls,
 					  &count);
 	if (ARR_NDIM(array) != 1 || count > GG_MAX_CENTROIDS)
-		RefuseFunction(centroids->function);
+		RefuseFunction(centroids->key.function);
 	for (int i = 0; i < count; i++)
 	{
 		Vector	   *vector;
 
 		if (nulls[i])
-			RefuseFunction(centroids->function);
+			RefuseFunction(centroids->key.function);
 		vector = (Vector *) PG_DETOAST_DATUM(elements[i]);
-		if (VARSIZE(vector) < offsetof(Vector, x) || vector->dim < 1 ||
-			VARSIZE(vector) != VECTOR_SIZE(vector->dim) || (i > 0 && vector->dim != dim))
-			RefuseFunction(centroids->function);
+		if (i > 0 && vector->dim != dim)
+			RefuseFunction(centroids->key.function);
 		dim = vector->dim;
 		elements[i] = PointerGetDatum(vector);
 	}
@@ -151,239 +149,133 @@ ReadCentroids(ArrayType *array, GgCentroids *centroids)
 			   dim * sizeof(float));
 }
 
-static void
-CallFunction(GgCentroids *centroids)
+static Datum
+Call(Oid function, bool *isnull)
 {
-	static uint64 loads = 0;
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph centroids",
-												  ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
 	FmgrInfo	finfo;
 	LOCAL_FCINFO(fcinfo, 0);
 	Datum		array;
 
+	fmgr_info(function, &finfo);
+	InitFunctionCallInfoData(*fcinfo, &finfo, 0, InvalidOid, NULL, NULL);
+	array = FunctionCallInvoke(fcinfo);
+	*isnull = fcinfo->isnull;
+	return array;
+}
+
+/* Say whose rights and which path the function had.  Its names were mostly looked up elsewhere. */
+static void
+TellOwner(void *arg)
+{
+	const int	code = geterrcode();
+
+	errcontext("%s", (const char *) arg);
+	if (code == ERRCODE_UNDEFINED_FUNCTION || code == ERRCODE_UNDEFINED_OBJECT ||
+		code == ERRCODE_UNDEFINED_TABLE)
+		errhint("Qualify the names in the function, or SET search_path on it.");
+}
+
+/* The owner's rights are for what is in the key, whoever has made the call. */
+static void
+CheckKey(Relation table, Oid function)
+{
+	const PartitionKey key = RelationGetPartitionKey(table);
+	const FuncExpr *expr = key == NULL || key->partexprs == NIL ? NULL : linitial(key->partexprs);
+	const Const *set = expr == NULL || !IsA(expr, FuncExpr) ? NULL : linitial(expr->args);
+
+	if (set == NULL || !IsA(set, Const) || set->consttype != REGPROCEDUREOID ||
+		set->constisnull || DatumGetObjectId(set->constvalue) != function)
+		elog(ERROR, "function %u is not in the partition key of table \"%s\"", function,
+			 RelationGetRelationName(table));
+}
+
+static Datum
+CallAsOwner(Oid function, Oid table, bool *isnull)
+{
+	Relation	heap = table_open(table, AccessShareLock);
+	ErrorContextCallback callback = {.previous = error_context_stack, .callback = TellOwner};
+	GgCaller	caller;
+	Datum		array;
+
+	CheckKey(heap, function);
+	callback.arg = psprintf("function %s of the partition key of table \"%s\", called as the "
+							"table's owner with search_path = pg_catalog, pg_temp",
+							format_procedure(function), RelationGetRelationName(heap));
+	GgActAsOwner(heap, &caller);
+	error_context_stack = &callback;
+	array = Call(function, isnull);
+	error_context_stack = callback.previous;
+	GgActAsCaller(&caller);
+	table_close(heap, NoLock);
+	return array;
+}
+
+static void
+LoadCentroids(GgCentroids *centroids, Oid vector, Oid table)
+{
+	static uint64 loads = 0;
+	const Oid	function = centroids->key.function;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph centroids",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Datum		array;
+	bool		isnull;
+
 	if (centroids->values != NULL)
 		pfree(centroids->values);
 	centroids->values = NULL;
-	CheckFunction(centroids->function, &centroids->hash);
+	CheckFunction(function, vector, &centroids->hash);
 	/* a change of the function from here on is noticed */
 	centroids->valid = true;
-	fmgr_info(centroids->function, &finfo);
-	InitFunctionCallInfoData(*fcinfo, &finfo, 0, InvalidOid, NULL, NULL);
-	array = FunctionCallInvoke(fcinfo);
-	if (fcinfo->isnull)
-		RefuseFunction(centroids->function);
+	array = OidIsValid(table) ? CallAsOwner(function, table, &isnull) : Call(function, &isnull);
+	if (isnull)
+		RefuseFunction(function);
 	ReadCentroids(DatumGetArrayTypeP(array), centroids);
 	centroids->load = ++loads;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }
 
-const GgCentroids *
-GgFindCentroids(Oid function)
+static Oid
+OwnerOf(Oid table)
 {
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", table);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+const GgCentroids *
+GgFindCentroids(Oid function, Oid vector, Oid table)
+{
+	const bool	as_owner = OidIsValid(table);
+	const GgCentroidsKey key = {
+		.function = function, .user = as_owner ? OwnerOf(table) : GetUserId(),
+		.as_owner = as_owner
+	};
 	GgCentroids *centroids;
-	bool		usable;
 	bool		found;
 
 	if (known_centroids == NULL)
 		MakeTable();
-	centroids = hash_search(known_centroids, &function, HASH_ENTER, &found);
+	centroids = hash_search(known_centroids, &key, HASH_ENTER, &found);
 	if (!found)
 	{
 		centroids->valid = false;
 		centroids->values = NULL;
-		centroids->user = InvalidOid;
 	}
-	usable = centroids->valid && centroids->values != NULL;
-	if (usable && centroids->user == GetUserId())
+	if (!centroids->valid || centroids->values == NULL)
+		centroids->allowed = false;
+	else if (centroids->allowed)
 		return centroids;
-	if (!GgMayExecute(function, GetUserId()))
+	if (!GgMayExecute(function, key.user))
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_FUNCTION, get_func_name(function));
-	centroids->user = GetUserId();
-	if (!usable)
-		CallFunction(centroids);
+	centroids->allowed = true;
+	if (!centroids->valid || centroids->values == NULL)
+		LoadCentroids(centroids, vector, table);
 	return centroids;
-}
-
-/* ---- the nearest ----------------------------------------------------------------- */
-
-static void
-CheckDimensions(const GgCentroids *centroids, uint32 dim)
-{
-	if (dim != centroids->dim)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg("different vector dimensions %u and %u", dim, centroids->dim),
-				 errdetail("The centroids of %s have %u.", format_procedure(centroids->function),
-						   centroids->dim)));
-}
-
-/* A row without a vector lies in the first partition. */
-static Datum
-NearestCentroid(FunctionCallInfo fcinfo, bool is_half)
-{
-	const GgCentroids *centroids;
-	float	   *values;
-	uint32		dim;
-	uint32		nearest;
-
-	if (PG_ARGISNULL(0))
-		PG_RETURN_NULL();
-	if (PG_ARGISNULL(1))
-		PG_RETURN_INT32(1);
-	centroids = GgFindCentroids(PG_GETARG_OID(0));
-	values = GgVectorValues(PG_GETARG_DATUM(1), is_half, &dim);
-	CheckDimensions(centroids, dim);
-	nearest = gg_nearest_centroid(centroids->values, centroids->count, dim, values, NULL);
-	pfree(values);
-	PG_RETURN_INT32((int32) nearest + 1);
-}
-
-PG_FUNCTION_INFO_V1(gpugraph_nearest_centroid);
-
-Datum
-gpugraph_nearest_centroid(PG_FUNCTION_ARGS)
-{
-	return NearestCentroid(fcinfo, false);
-}
-
-PG_FUNCTION_INFO_V1(gpugraph_nearest_centroid_of_halfvec);
-
-Datum
-gpugraph_nearest_centroid_of_halfvec(PG_FUNCTION_ARGS)
-{
-	return NearestCentroid(fcinfo, true);
-}
-
-/* ---- all of them by distance -------------------------------------------------------- */
-
-/* The order of centroids for the query that was last asked for: a plan asks for one place each. */
-typedef struct ProbeOrder
-{
-	uint64		load;			/* of the centroids; 0: none */
-	gg_metric	metric;
-	float	   *query;
-	uint64	   *keys;
-} ProbeOrder;
-
-static ProbeOrder last_order = {0};
-
-/* By an operator's name. */
-static gg_metric
-MetricOfOperator(const char *name)
-{
-	static const struct
-	{
-		const char *name;
-		gg_metric	metric;
-	}			operators[] = {
-		{"<->", GG_METRIC_L2}, {"<#>", GG_METRIC_IP}, {"<=>", GG_METRIC_COSINE},
-		{"<+>", GG_METRIC_L1}
-	};
-
-	for (int i = 0; i < lengthof(operators); i++)
-		if (strcmp(operators[i].name, name) == 0)
-			return operators[i].metric;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("operator \"%s\" is no distance", name),
-			 errhint("Distances are <->, <#>, <=> and <+>.")));
-}
-
-static void
-SortCentroids(const GgCentroids *centroids, gg_metric metric, const float *query)
-{
-	const uint32 dim = centroids->dim;
-	const gg_distance_fn measure = gg_distance_function(metric, GG_ELEMENT_F32);
-	float	   *prepared = palloc(dim * sizeof(float));
-
-	last_order.load = 0;
-	if (last_order.query != NULL)
-		pfree(last_order.query);
-	last_order.query = NULL;
-	if (last_order.keys != NULL)
-		pfree(last_order.keys);
-	last_order.keys = NULL;
-	last_order.query = MemoryContextAlloc(TopMemoryContext, dim * sizeof(float));
-	last_order.keys = MemoryContextAlloc(TopMemoryContext, centroids->count * sizeof(uint64));
-	memcpy(last_order.query, query, dim * sizeof(float));
-	memcpy(prepared, query, dim * sizeof(float));
-	gg_query_prepare(metric, prepared, dim);
-	for (uint32 i = 0; i < centroids->count; i++)
-		heap_push(last_order.keys, i,
-				  key_of(measure(centroids->values + (Size) i * dim, prepared, dim), i));
-	heap_sort(last_order.keys, centroids->count);
-	pfree(prepared);
-	last_order.metric = metric;
-	last_order.load = centroids->load;
-}
-
-/* The centroid at a place, from 1 on, in the order of distance to a query; NULL beyond the last. */
-static Datum
-Probe(FunctionCallInfo fcinfo, bool is_half)
-{
-	const GgCentroids *centroids;
-	int32		place;
-	gg_metric	metric;
-	float	   *query;
-	uint32		dim;
-
-	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(3))
-		PG_RETURN_NULL();
-	place = PG_GETARG_INT32(3);
-	centroids = GgFindCentroids(PG_GETARG_OID(0));
-	if (place < 1 || place > (int32) centroids->count)
-		PG_RETURN_NULL();
-	/* the order of no query is as good as any other */
-	if (PG_ARGISNULL(2))
-		PG_RETURN_INT32(place);
-	metric = MetricOfOperator(text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	query = GgVectorValues(PG_GETARG_DATUM(2), is_half, &dim);
-	CheckDimensions(centroids, dim);
-	/* of those of one load, all have the same dimensions */
-	if (last_order.load != centroids->load || last_order.metric != metric ||
-		memcmp(last_order.query, query, dim * sizeof(float)) != 0)
-		SortCentroids(centroids, metric, query);
-	pfree(query);
-	PG_RETURN_INT32((int32) key_node(last_order.keys[place - 1]) + 1);
-}
-
-PG_FUNCTION_INFO_V1(gpugraph_probe);
-
-Datum
-gpugraph_probe(PG_FUNCTION_ARGS)
-{
-	return Probe(fcinfo, false);
-}
-
-PG_FUNCTION_INFO_V1(gpugraph_probe_of_halfvec);
-
-Datum
-gpugraph_probe_of_halfvec(PG_FUNCTION_ARGS)
-{
-	return Probe(fcinfo, true);
-}
-
-/* ---- whose function -------------------------------------------------------------------- */
-
-static bool
-IsFunction(Oid function, PGFunction one, PGFunction other)
-{
-	FmgrInfo	finfo;
-
-	fmgr_info(function, &finfo);
-	return finfo.fn_addr == one || finfo.fn_addr == other;
-}
-
-bool
-GgIsNearestCentroid(Oid function)
-{
-	return IsFunction(function, gpugraph_nearest_centroid, gpugraph_nearest_centroid_of_halfvec);
-}
-
-bool
-GgIsProbe(Oid function)
-{
-	return IsFunction(function, gpugraph_probe, gpugraph_probe_of_halfvec);
 }

@@ -31,9 +31,9 @@ typedef struct Sample
 {
 	Oid			source;
 	const char *column;
-	Oid			type;			/* of the column: vector or halfvec, and ... */
-	Oid			type_schema;	/* ... where it lies, and the other one */
-	bool		is_half;
+	const GgOwn *own;
+	bool		is_half;		/* the column is a halfvec, else a vector, ... */
+	bool		is_domain;		/* ... or of a domain over it */
 	bool		unit;			/* rows get unit length */
 	uint32		partitions;
 	bool		given;			/* the caller says how many rows are wanted */
@@ -54,23 +54,6 @@ typedef struct Target
 
 /* ---- arguments ------------------------------------------------------------------- */
 
-/* Has a type that name?  *schema: where it lies. */
-static bool
-IsType(Oid type, const char *name, Oid *schema)
-{
-	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
-	Form_pg_type form;
-	bool		is;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	form = (Form_pg_type) GETSTRUCT(tuple);
-	is = strcmp(NameStr(form->typname), name) == 0;
-	*schema = form->typnamespace;
-	ReleaseSysCache(tuple);
-	return is;
-}
-
 static bool
 IsUnit(const char *metric)
 {
@@ -84,6 +67,28 @@ IsUnit(const char *metric)
 	return false;
 }
 
+/* Which of the two types is it, or is it a domain over? */
+static bool
+FindType(Sample *sample, Oid type)
+{
+	const Oid	base = getBaseType(type);
+
+	sample->is_domain = base != type;
+	sample->is_half = base == sample->own->types[1];
+	return sample->is_half || base == sample->own->types[0];
+}
+
+static void
+CheckType(Sample *sample, Oid type)
+{
+	if (!FindType(sample, type))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("column \"%s\" is of type %s, not vector or halfvec", sample->column,
+						format_type_be(type)),
+				 errhint("These are the types of extension vector, whatever others are called.")));
+}
+
 static void
 CheckSource(Sample *sample)
 {
@@ -94,13 +99,7 @@ CheckSource(Sample *sample)
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of relation \"%s\" does not exist", sample->column,
 						get_rel_name(sample->source))));
-	sample->type = getBaseType(get_atttype(sample->source, attno));
-	sample->is_half = IsType(sample->type, "halfvec", &sample->type_schema);
-	if (!sample->is_half && !IsType(sample->type, "vector", &sample->type_schema))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("column \"%s\" is of type %s, not vector or halfvec", sample->column,
-						format_type_be(sample->type))));
+	CheckType(sample, get_atttype(sample->source, attno));
 }
 
 static void
@@ -224,6 +223,8 @@ DrawSample(Sample *sample)
 	do
 	{
 		SPI_cursor_fetch(portal, true, FETCH_ROWS);
+		/* the table was not locked when its type was looked up */
+		CheckType(sample, SPI_gettypeid(SPI_tuptable->tupdesc, 1));
 		for (uint64 i = 0; i < SPI_processed && sample->rows < sample->wanted; i++)
 		{
 			bool		isnull;
@@ -288,26 +289,45 @@ Run(const char *statement)
 		elog(ERROR, "could not run: %s", statement);
 }
 
-/* Of a relation or type, quoted. */
+/* Of a type, quoted. */
 static char *
-QualifiedName(Oid schema, const char *name)
+NameOfType(Oid type)
 {
-	return quote_qualified_identifier(get_namespace_name(schema), name);
+	return format_type_extended(type, -1, FORMAT_TYPE_FORCE_QUALIFY);
 }
 
-/* The function, the table and its partitions.  schema: of gpugraph's own functions. */
-static void
-MakeTables(const Sample *sample, const Target *target, const char *centroids, Oid schema)
+/* Of a function, quoted, without its arguments. */
+static char *
+NameOfFunction(Oid function)
 {
-	char	   *vector = QualifiedName(sample->type_schema, "vector");
+	return quote_qualified_identifier(get_namespace_name(get_func_namespace(function)),
+									  get_func_name(function));
+}
+
+/* The column as an argument.  A domain may have functions of its own that would be called. */
+static char *
+KeyColumn(const Sample *sample)
+{
+	const char *column = quote_identifier(sample->column);
+
+	return sample->is_domain ?
+		psprintf("%s::%s", column, NameOfType(sample->own->types[sample->is_half])) :
+		pstrdup(column);
+}
+
+/* The function, the table and its partitions. */
+static void
+MakeTables(const Sample *sample, const Target *target, const char *centroids)
+{
+	char	   *vector = NameOfType(sample->own->types[0]);
 
 	SPI_connect();
 	Run(psprintf("CREATE FUNCTION %s RETURNS %s[] LANGUAGE sql IMMUTABLE PARALLEL SAFE "
 				 "AS $$SELECT '%s'::%s[]$$", target->centroids, vector, centroids, vector));
 	Run(psprintf("CREATE TABLE %s (LIKE %s INCLUDING ALL EXCLUDING INDEXES EXCLUDING IDENTITY) "
 				 "PARTITION BY LIST (%s(%s::pg_catalog.regprocedure, %s))", target->qualified,
-				 SourceName(sample), QualifiedName(schema, "gpugraph_nearest_centroid"),
-				 quote_literal_cstr(target->centroids), quote_identifier(sample->column)));
+				 SourceName(sample), NameOfFunction(sample->own->nearest[sample->is_half]),
+				 quote_literal_cstr(target->centroids), KeyColumn(sample)));
 	for (uint32 i = 1; i <= sample->partitions; i++)
 	{
 		char	   *name = psprintf("%s_%u", target->table, i);
@@ -326,6 +346,7 @@ gpugraph_partition_by_centroid(PG_FUNCTION_ARGS)
 {
 	Sample		sample = {
 		.source = PG_GETARG_OID(0), .column = NameStr(*PG_GETARG_NAME(1)),
+		.own = GgFindOwn(fcinfo->flinfo->fn_oid),
 		.unit = IsUnit(text_to_cstring(PG_GETARG_TEXT_PP(4)))
 	};
 	Target		target;
@@ -340,6 +361,6 @@ gpugraph_partition_by_centroid(PG_FUNCTION_ARGS)
 	ParseTarget(PG_GETARG_TEXT_PP(2), &target);
 	DrawSample(&sample);
 	centroids = MakeCentroids(&sample);
-	MakeTables(&sample, &target, centroids, get_func_namespace(fcinfo->flinfo->fn_oid));
+	MakeTables(&sample, &target, centroids);
 	PG_RETURN_VOID();
 }
