@@ -40,7 +40,7 @@ my @floors = (
 use constant MOST_UNJUDGED => 400;
 
 my $node = service_node('differential', conf => <<'CONF');
-fsync = off
+log_statement = none
 max_locks_per_transaction = 500
 max_prepared_transactions = 5
 max_parallel_workers = 2
@@ -68,7 +68,7 @@ sub settings
 {
 	my %set;
 
-	$set{'gpugraph.itopk_size'} = one_of(8, 16, 16, 32, 32, 64, 64, 64, 128);
+	$set{'gpugraph.itopk_size'} = one_of(8, 8, 16, 16, 16, 32, 32, 64, 64, 128);
 	$set{'gpugraph.iterative_scan'} = weighted(strict_order => 6, relaxed_order => 2, off => 1);
 	$set{'gpugraph.max_scan_tuples'} = one_of(1, 30, 300) if chance(0.2);
 	$set{'gpugraph.search_mode'} = one_of('single_cta', 'multi_cta', 'tsdg_small', 'tsdg_large')
@@ -663,8 +663,10 @@ sub change_by
 		form => sub {
 			my $storage = one_of('auto', 'full', 'codes', 'codes');
 			my $host = one_of('-1', '0', '64MB');
+			my $memory = one_of('0', '0', '1MB');
 			"ALTER SYSTEM SET gpugraph.device_storage = '$storage';
 			ALTER SYSTEM SET gpugraph.host_memory = '$host';
+			ALTER SYSTEM SET gpugraph.device_memory = '$memory';
 			SELECT pg_reload_conf(); SELECT gpugraph_evict('$leaf')" });
 	my $sql = $sql{$change}->();
 
