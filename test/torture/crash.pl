@@ -18,7 +18,7 @@ use Merging;
 use Residency;
 use Torture;
 
-use constant { DIM => 16, KEPT => 1500, OFTEN => 12 };
+use constant { KEPT => 1500, SEALED => 300, OFTEN => 12 };
 
 # Phase: the place where a process rests, and what brings it there: a session's statement or, where
 # it is a background worker that rests, code.
@@ -54,7 +54,7 @@ CONF
 my ($replica, $nreplicas);
 my (%ledger, %doubt);	# id => version that is there; ids of which nobody knows
 my (%killed, %missed, @wrong);
-my $promoted = 0;
+my ($promoted, $count_cursors) = (0, 0);
 
 $node->safe_psql('postgres', <<'SQL');
 CREATE FUNCTION vec(i bigint, version int) RETURNS vector LANGUAGE sql IMMUTABLE AS $$
@@ -77,7 +77,8 @@ sub make_replica
 	$node->backup($name);
 	$replica = PostgreSQL::Test::Cluster->new($name);
 	$replica->init_from_backup($node, $name, has_streaming => 1);
-	$replica->append_conf('postgresql.conf', 'hot_standby_feedback = off');
+	$replica->append_conf('postgresql.conf', "hot_standby_feedback = off\n"
+		. 'max_standby_streaming_delay = 1s');
 	$replica->start;
 	return;
 }
@@ -322,6 +323,18 @@ sub strike
 	return $how;
 }
 
+# Who was told to end does so whatever others wait for.
+sub ends
+{
+	my ($pid, $how) = @_;
+
+	return if $how !~ /^(SIGTERM|terminate|cancel)$/;
+	push @wrong, "$how did not end process $pid" if !defined wait_for(sub {
+		$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid
+			AND backend_type = 'client backend' AND state = 'active'") == 0 });
+	return;
+}
+
 sub come_back
 {
 	my ($how) = @_;
@@ -342,6 +355,7 @@ sub strike_at_place
 
 	usleep(number(200_000));
 	my $how = strike($pid);
+	ends($pid, $how) if $pid ne '';
 	$killed{$phase}++ if $how =~ /kill|stop|TERM|terminate/ && $pid ne '';
 	$go_on->();
 	come_back($how);
@@ -357,6 +371,7 @@ sub strike_load
 	usleep(300_000);
 	my $pid = pick_pid("backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prew'");
 	my $how = strike($pid);
+	ends($pid, $how) if $pid ne '';
 	$killed{load}++ if $how ne 'nothing' && $how ne 'cancel';
 	come_back($how) if $how =~ /kill|stop/;
 	set_server(undef);
@@ -470,14 +485,51 @@ sub check_server
 	return;
 }
 
+# A cursor of the standby that was opened rounds ago has all rows of its snapshot, or a conflict with
+# recovery ended it.
+my ($cursor, %cursor_rows);
+
+sub open_cursor
+{
+	$cursor = connect_to($replica);
+	query($cursor, 'SET enable_seqscan = off; SET enable_sort = off;
+		BEGIN ISOLATION LEVEL REPEATABLE READ');
+	%cursor_rows = map { $_->[0] => 1 } query($cursor, 'SELECT id FROM items');
+	query($cursor, 'DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> vec(11, 2)');
+	delete $cursor_rows{ $_->[0] } for query($cursor, 'FETCH 20 FROM c');
+	return;
+}
+
+sub read_cursor
+{
+	my $answer = eval { try_query($cursor, 'FETCH ALL FROM c') };
+
+	undef $cursor;
+	# FATAL, where it had to end at once
+	return if !$answer;
+	if ($answer->{error})
+	{
+		push @wrong, "a cursor of the standby: $answer->{error}{message}"
+			if $answer->{error}{code} !~ /^(40001|40P01|25P02)$/;
+		return;
+	}
+	my @rows = map { $_->[0] } @{ $answer->{results}[0]{rows} };
+	my @more = grep { !delete $cursor_rows{$_} } @rows;
+	push @wrong, 'a cursor of the standby: ' . keys(%cursor_rows) . ' rows missing, '
+		. @more . ' too many' if %cursor_rows || @more;
+	$count_cursors++;
+	return;
+}
+
 sub check_replica
 {
 	my ($round) = @_;
 
 	$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+	read_cursor() if $cursor;
 	check_server($replica, 'standby');
 	push @wrong, 'the standby answers otherwise' if answers_of($replica) ne answers_of($node);
-	return if $round % OFTEN != OFTEN - 1;
+	if ($round % OFTEN != OFTEN - 1) { open_cursor(); return }
 	$replica->promote;
 	check_server($replica, 'promoted standby');
 	$replica->safe_psql('postgres', "INSERT INTO items SELECT -i, 0, i % 10, vec(i, 0)
@@ -499,6 +551,19 @@ sub answers_of
 	return $server->safe_psql('postgres', 'SET enable_seqscan = off; SET gpugraph.engine = cpu;'
 		. join ' ', map { "SELECT array_agg(id) FROM (SELECT id FROM items
 			ORDER BY val <-> vec($_, 7) LIMIT 20) s;" } 1 .. 5);
+}
+
+# What is due is merged without another call.
+sub check_settles
+{
+	my $rows;
+
+	wait_for(sub {
+		$rows = $node->safe_psql('postgres', "SELECT delta_rows FROM gpugraph_index_info('items_idx')");
+		return $rows < 2 * SEALED;
+	});
+	push @wrong, "$rows rows wait for a merge" if $rows >= 2 * SEALED;
+	return;
 }
 
 sub clean_up
@@ -535,6 +600,7 @@ sub one_round
 		come_back('');
 		check_server($node, 'primary');
 		check_replica($round) if $round % 3 == 2;
+		check_settles() if $round % 3 == 1;
 		clean_up($base);
 		1;
 	} or push @wrong, "died: $@";
@@ -549,7 +615,7 @@ make_replica();
 rounds('crash', \&one_round);
 note 'killed: ' . join ', ', map { "$_ " . ($killed{$_} // 0) } @phases;
 note 'not reached: ' . join ', ', map { "$_ $missed{$_}" } sort keys %missed;
-note "$promoted standbys were promoted";
+note "$promoted standbys were promoted, $count_cursors of their old cursors read to the end";
 unlike(slurp_file($replica->logfile), qr/PANIC|TRAP|inconsistent page|signal 11/,
 	'no process of the standby crashed');
 $replica->stop('immediate');

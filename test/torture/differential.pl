@@ -60,7 +60,7 @@ sub connect_both
 	return;
 }
 
-query(connect_to($node), 'CREATE ROLE reader');
+query(connect_to($node), 'CREATE ROLE reader; CREATE ROLE nobody');
 
 # ---- a statement
 
@@ -614,6 +614,38 @@ sub run_writing
 	return;
 }
 
+# Whoever may read nothing is refused by every function that takes an index: found by pg_proc, so a
+# new one is among them.
+sub try_functions
+{
+	my $vectors = 'ARRAY[' . vector_literal($schema, $schema->{queries}[0]) . ']';
+	my %value = (integer => 3, bigint => 3, boolean => 'true', text => "'search'",
+		'double precision' => 0.9, real => 0.9, numeric => 0.9, "$schema->{type}\[]" => $vectors);
+
+	for my $row (query($w, "SELECT p.oid::regproc, p.oid::regprocedure,
+		(SELECT string_agg(t::regtype::text, '|' ORDER BY n)
+			FROM unnest(proargtypes) WITH ORDINALITY u(t, n))
+		FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'
+		JOIN pg_extension e ON e.oid = d.refobjid AND extname = 'gpugraph'
+		WHERE proargtypes[0] = 'regclass'::regtype"))
+	{
+		my ($function, $signature, $types) = @$row;
+		my (undef, @types) = split /\|/, $types;
+
+		# overloads for the other type of vectors
+		next if grep { !defined $value{$_} } @types;
+		my $answer = try_query($c, 'BEGIN; SET LOCAL ROLE nobody; SELECT * FROM ' . "$function("
+			. join(', ', "'$leaves[0]'", map { "$value{$_}::$_" } @types) . ') f');
+
+		query($c, 'ROLLBACK');
+		$count{'refused to who has no rights'}{$signature}++;
+		next if $answer->{error} && $answer->{error}{code} eq '42501';
+		push @wrong, "$signature as a role without rights: "
+			. ($answer->{error} ? "$answer->{error}{code} $answer->{error}{message}" : 'no error');
+	}
+	return;
+}
+
 # ---- what changes between statements
 
 sub change_by
@@ -718,7 +750,7 @@ sub make_table
 	my $queries = join ', ', map { "($_, '[" . join(',', @{ $schema->{queries}[$_] }) . "]')" }
 		0 .. 9;
 	query($c, 'RESET ALL; DROP SCHEMA IF EXISTS r CASCADE; CREATE SCHEMA r;
-		GRANT USAGE ON SCHEMA r TO reader; ' . session_settings());
+		GRANT USAGE ON SCHEMA r TO reader, nobody; ' . session_settings());
 	query($c, <<"SQL");
 CREATE TYPE mood AS ENUM ('low', 'middling', 'high');
 CREATE DOMAIN small AS int;
@@ -789,6 +821,7 @@ sub one_round
 			change_by($c) if chance(0.1);
 			last if @wrong > 2;
 		}
+		try_functions();
 		check_indexes();
 		judge_recall();
 		1;

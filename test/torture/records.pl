@@ -117,9 +117,9 @@ sub draw_run
 			'VACUUM items' => 4,
 			"SELECT gpugraph_merge('items_idx')" => 4,
 			"SELECT gpugraph_learn('items_idx', (SELECT array_agg(vec(i * 7))
-				FROM generate_series(1, 20) i))" => 1,
+				FROM generate_series(1, 20) i), 4)" => 1,
 			"SELECT gpugraph_forget('items_idx')" => 0.5,
-			'REINDEX INDEX CONCURRENTLY items_idx' => 0.3,
+			($open ? () : ('REINDEX INDEX CONCURRENTLY items_idx' => 0.3)),
 			'CHECKPOINT' => 1,
 			'other' => 3);
 
@@ -147,9 +147,14 @@ sub check
 		SELECT id FROM items');
 	my $by_index = ids($c, 'SET enable_seqscan = off; SET enable_indexscan = on;
 		SELECT id FROM items ORDER BY val <-> vec(' . number(500) . ')');
+	my $cat = number(7);
+	my $filtered = ids($c, "SELECT id FROM items WHERE cat = $cat ORDER BY val <-> vec(9)");
+	my $wanted = ids($c, "SET enable_seqscan = on; SET enable_indexscan = off;
+		SELECT id FROM items WHERE cat = $cat");
 	my $answer = try_query($c, "SELECT gpugraph_check('items_idx', heap_check => true)");
 
 	push @wrong, "$what: other rows by the index than by the table" if $by_table ne $by_index;
+	push @wrong, "$what: other rows by a filter column" if $filtered ne $wanted;
 	push @wrong, "$what: $answer->{error}{message}" if $answer->{error};
 	return;
 }
@@ -243,7 +248,7 @@ sub one_round
 	} or push @wrong, "died: $@";
 	$_->stop('immediate', fail_ok => 1) for $node, $standby;
 	push @wrong, 'in the log: ' . ($1 // '')
-		if slurp_file($standby->logfile) =~ /^(.*(?:PANIC|TRAP|inconsistent page).*)$/m;
+		if -e $standby->logfile && slurp_file($standby->logfile) =~ /^(.*(?:PANIC|TRAP|inconsistent page).*)$/m;
 	if (!@wrong) { $_->clean_node for $node, $standby }
 	return map { "$options: $_" } @wrong;
 }
