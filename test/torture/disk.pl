@@ -181,13 +181,13 @@ sub check
 
 sub disk_round
 {
-	my $where = weighted(index => 4, table => 1, wal => 2, temporary => 1);
+	my $where = weighted(index => 6, table => 1, wal => 2, temporary => 0.5);
 	my $fault = weighted(full => 3, broken => 2, short => 2,
 		unreadable => $where eq 'index' ? 2 : 0);
 	my %path = (index => $file, table => $table_file, wal => 'pg_wal/', temporary => 'pgsql_tmp');
 
 	# a PANIC comes back by itself as soon as the disk is whole
-	set_disk($fault, $path{$where}, number(one_of(5, 50, 200)));
+	set_disk($fault, $path{$where}, number(one_of(2, 10, 60)));
 	my @doubt = run_some(6);
 	$count{"$fault, $where"} += calls_that_failed();
 	set_disk('none', '', 0);
