@@ -30,8 +30,8 @@ my %column = (
 	i8 => [ 'bigint', 'order', sub { (number(50) - 10) * 10_000_000_000 } ],
 	f4 => [ 'real', 'order', sub { chance(0.02) ? one_of("'NaN'::real", "'-Infinity'::real") :
 		(number(80) - 20) / 4 } ],
-	f8 => [ 'double precision', 'order', sub { chance(0.02) ? one_of("'NaN'::float8", "'Infinity'::float8") :
-		(number(4000) - 2000) / 8 } ],
+	f8 => [ 'double precision', 'order', sub { chance(0.02) ? one_of("'NaN'::float8",
+		"'Infinity'::float8") : (number(4000) - 2000) / 8 } ],
 	dt => [ 'date', 'order', sub { quoted(one_of(@days), 'date') } ],
 	ts => [ 'timestamp', 'order', sub { quoted(one_of(@days) . ' 12:00', 'timestamp') } ],
 	tz => [ 'timestamptz', 'order', sub { quoted(one_of(@days) . ' 23:30+00', 'timestamptz') } ],

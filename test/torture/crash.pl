@@ -38,8 +38,8 @@ my %phases = (
 	'errors of the service' => [ undef, 'errors' ],
 	'any time' => [ undef, 'any' ]);
 my @phases = sort keys %phases;
-my @errors = qw(launch device exit ring_full device_memory host_memory load load_gap less_memory graph
-	graph_memory within_error);
+my @errors = qw(launch device exit ring_full device_memory host_memory load load_gap less_memory
+	graph graph_memory within_error);
 
 my $node = service_node('crashing', init => { allows_streaming => 1 }, conf => <<'CONF');
 restart_after_crash = on
@@ -112,7 +112,8 @@ sub write_rows
 			my $version = ++$mine{$id};
 
 			$say->("+ $id $id $version");
-			query($c, "UPDATE items SET version = $version, val = vec(id, $version) WHERE id = $id");
+			query($c, "UPDATE items SET version = $version, val = vec(id, $version)
+				WHERE id = $id");
 		}
 		elsif ($draw < 0.9)
 		{
@@ -369,7 +370,8 @@ sub strike_load
 	my $session = start_session("SELECT gpugraph_evict('items_idx')",
 		"SELECT gpugraph_prewarm('items_idx')");
 	usleep(300_000);
-	my $pid = pick_pid("backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prew'");
+	my $pid = pick_pid("(backend_type ~ '^gpugraph (device|load)'
+		OR query ~ '^SELECT gpugraph_prewarm')");
 	my $how = strike($pid);
 	ends($pid, $how) if $pid ne '';
 	$killed{load}++ if $how ne 'nothing' && $how ne 'cancel';
@@ -485,8 +487,8 @@ sub check_server
 	return;
 }
 
-# A cursor of the standby that was opened rounds ago has all rows of its snapshot, or a conflict with
-# recovery ended it.
+# A cursor of the standby that was opened rounds ago has all rows of its snapshot, or a conflict
+# with recovery ended it.
 my ($cursor, %cursor_rows);
 
 sub open_cursor
@@ -559,7 +561,7 @@ sub check_settles
 	my $rows;
 
 	wait_for(sub {
-		$rows = $node->safe_psql('postgres', "SELECT delta_rows FROM gpugraph_index_info('items_idx')");
+		$rows = merge_info($node, 'delta_rows');
 		return $rows < 2 * SEALED;
 	});
 	push @wrong, "$rows rows wait for a merge" if $rows >= 2 * SEALED;
@@ -605,8 +607,8 @@ sub one_round
 		1;
 	} or push @wrong, "died: $@";
 	my $log = slurp_file($node->logfile, $seen);
-	push @wrong, "in the log: $1" if $log =~ /^(.*(?:PANIC|TRAP|signal (?:11|6|7|8)\b|inconsistent page
-		|is\ corrupted).*)$/mx;
+	my $bad = qr/PANIC|TRAP|signal (?:11|6|7|8)\b|inconsistent page|is corrupted/;
+	push @wrong, "in the log: $1" if $log =~ /^(.*$bad.*)$/m;
 	@wrong = map { "$phase, $how: $_" } @wrong;
 	return @wrong;
 }

@@ -287,7 +287,7 @@ sub check_strangers
 	my $list = join ',', @ids;
 	my $n = query($c, "$plain SELECT count(*) FROM (" . text_of($s, also => "t.id IN ($list)")
 		. ') s');
-	complain($s, "rows that the statement's conditions or snapshot exclude, among $list") if $n != @ids;
+	complain($s, "rows that conditions or the snapshot exclude, among $list") if $n != @ids;
 	return;
 }
 

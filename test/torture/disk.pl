@@ -105,7 +105,8 @@ sub draw_statement
 		[ "INSERT INTO items SELECT i, i % 10, vec(i) FROM generate_series($next, $last) i",
 			[ $next .. $last ], [] ] => 5,
 		[ "DELETE FROM items WHERE id BETWEEN $first_old AND $last_old", [], \@old ] => 3,
-		[ "UPDATE items SET val = vec(id + 1) WHERE id BETWEEN $first_old AND $last_old", [], [] ] => 2,
+		[ "UPDATE items SET val = vec(id + 1) WHERE id BETWEEN $first_old AND $last_old",
+			[], [] ] => 2,
 		[ 'VACUUM items', [], [] ] => 3,
 		[ "SELECT gpugraph_merge('items_idx')", [], [] ] => 3,
 		[ "SELECT gpugraph_learn('items_idx', (SELECT array_agg(vec(i * 7))
@@ -149,7 +150,8 @@ sub note_error
 	$count{"error $error->{code}"}++;
 	# what a disk's fault may say; 57014: a write that was tried again and again
 	return if $error->{code} =~ /^(53100|58030|XX001|XX002|57P0\d|57014)$/;
-	return if $error->{message} =~ /checkpoint request failed|No space left|Input\/output error|wrote only|read only/;
+	return if $error->{message} =~ m{checkpoint request failed|No space left|Input/output error};
+	return if $error->{message} =~ /wrote only|read only/;
 	push @wrong, "$sql: $error->{code} $error->{message}";
 	return;
 }

@@ -1,7 +1,7 @@
 /*
  * faulty_disk.c
- *		A library to preload into a server: calls that write to chosen files fail as on a disk that is
- *		full or broken.
+ *		A library to preload into a server: calls that write to chosen files fail as on a disk
+ *		that is full or broken.
  *
  * The environment's FAULTY_DISK names a file of CONTROL bytes, which all processes map: what fails,
  * in which files, and how many calls before.  The test writes it, so faults begin and end while the

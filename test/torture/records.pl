@@ -39,7 +39,7 @@ sub records_of
 {
 	my ($node, $from, $files) = @_;
 	my $dir = $node->data_dir . '/pg_wal';
-	my ($out, $err) = run_command([ 'pg_waldump', '-p', $dir, '-s', to_lsn($from), wal_name($from) ]);
+	my ($out, $err);
 	my @records;
 	my $segment = $from;
 
@@ -127,7 +127,8 @@ sub draw_run
 		elsif ($open) { query($other, one_of('COMMIT', 'ROLLBACK')); $open = 0 }
 		else
 		{
-			query($other, 'BEGIN; ' . rows($next + 500_000, 5) . '; DELETE FROM items WHERE id < 20');
+			query($other, 'BEGIN; ' . rows($next + 500_000, 5)
+				. '; DELETE FROM items WHERE id < 20');
 			$open = 1;
 		}
 		$next += 70;
@@ -247,8 +248,8 @@ sub one_round
 		1;
 	} or push @wrong, "died: $@";
 	$_->stop('immediate', fail_ok => 1) for $node, $standby;
-	push @wrong, 'in the log: ' . ($1 // '')
-		if -e $standby->logfile && slurp_file($standby->logfile) =~ /^(.*(?:PANIC|TRAP|inconsistent page).*)$/m;
+	push @wrong, "in the log: $1" if -e $standby->logfile
+		&& slurp_file($standby->logfile) =~ /^(.*(?:PANIC|TRAP|inconsistent page).*)$/m;
 	if (!@wrong) { $_->clean_node for $node, $standby }
 	return map { "$options: $_" } @wrong;
 }
