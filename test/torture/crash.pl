@@ -345,7 +345,13 @@ sub come_back
 		push @wrong, 'the server does not start'
 			if !defined wait_for(sub { return $node->start(fail_ok => 1); });
 	}
-	push @wrong, 'the server does not come back' if !wait_until_up($node);
+	my $up = wait_for(
+		sub {
+			# where recovery failed, the postmaster has ended
+			die "the server is down\n" if !-f $node->data_dir . '/postmaster.pid';
+			return eval { query(connect_to($node), 'SELECT 1') };
+		});
+	die "the server does not come back\n" if !defined $up;
 	return;
 }
 
