@@ -105,10 +105,11 @@ sub draw_run
 	my ($c, $other) = @_;
 	my $next = 1000;
 	my $open = 0;
+	my $keeps = chance(0.4);	# no row is removed, so blocks alone cancel a standby's queries
 
 	for (1 .. 45)
 	{
-		my $first = number($next);
+		my $first = 20 + number($next);	# the others are another session's
 		my $sql = weighted(
 			rows($next, 1 + number(6)) => 6,
 			rows($next, 60) => 2,
@@ -123,12 +124,13 @@ sub draw_run
 			'CHECKPOINT' => 1,
 			'other' => 3);
 
+		$sql = rows($next, 40) if $keeps && $sql =~ /VACUUM|DELETE|UPDATE/;
 		if ($sql ne 'other') { query($c, $sql) }
 		elsif ($open) { query($other, one_of('COMMIT', 'ROLLBACK')); $open = 0 }
 		else
 		{
 			query($other, 'BEGIN; ' . rows($next + 500_000, 5)
-				. '; DELETE FROM items WHERE id < 20');
+				. ($keeps ? '' : '; DELETE FROM items WHERE id < 20'));
 			$open = 1;
 		}
 		$next += 70;
@@ -157,6 +159,42 @@ sub check
 	push @wrong, "$what: other rows by the index than by the table" if $by_table ne $by_index;
 	push @wrong, "$what: other rows by a filter column" if $filtered ne $wanted;
 	push @wrong, "$what: $answer->{error}{message}" if $answer->{error};
+	return;
+}
+
+# A cursor of the standby that was opened some records ago: it has all rows of its snapshot, unless
+# recovery cancelled it.
+my ($cursor, %cursor_rows, $ncursors);
+
+sub open_cursor
+{
+	my ($standby) = @_;
+
+	$cursor = connect_to($standby);
+	query($cursor, 'SET enable_seqscan = off; BEGIN ISOLATION LEVEL REPEATABLE READ');
+	%cursor_rows = map { $_->[0] => 1 } query($cursor, 'SELECT id FROM items');
+	query($cursor, 'DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> vec(11)');
+	delete $cursor_rows{ $_->[0] } for query($cursor, 'FETCH 20 FROM c');
+	return;
+}
+
+sub read_cursor
+{
+	my ($what) = @_;
+	my $answer = eval { try_query($cursor, 'FETCH ALL FROM c') };
+
+	undef $cursor;
+	return if !$answer;
+	if ($answer->{error})
+	{
+		push @wrong, "$what: a cursor: $answer->{error}{message}"
+			if $answer->{error}{code} !~ /^(40001|40P01)$/;
+		return;
+	}
+	my @more = grep { !delete $cursor_rows{$_} } map { $_->[0] } @{ $answer->{results}[0]{rows} };
+	push @wrong, "$what: a cursor: " . keys(%cursor_rows) . ' rows missing, ' . @more . ' too many'
+		if %cursor_rows || @more;
+	$ncursors++;
 	return;
 }
 
@@ -235,7 +273,8 @@ sub one_round
 
 		$standby->init_from_backup($node, 'backup');
 		$standby->append_conf('postgresql.conf', "wal_retrieve_retry_interval = 1ms\n"
-			. "hot_standby = on\nrecovery_target_timeline = 'current'\n");
+			. "hot_standby = on\nrecovery_target_timeline = 'current'\n"
+			. "max_standby_streaming_delay = 0\nmax_standby_archive_delay = 0\n");
 		open my $signal, '>', $standby->data_dir . '/standby.signal';
 		close $signal;
 		# until the backup ends there is what came with it
@@ -247,6 +286,7 @@ sub one_round
 		step($node, $standby, $options, @records);
 		1;
 	} or push @wrong, "died: $@";
+	undef $cursor;
 	$_->stop('immediate', fail_ok => 1) for $node, $standby;
 	push @wrong, "in the log: $1" if -e $standby->logfile
 		&& slurp_file($standby->logfile) =~ /^(.*(?:PANIC|TRAP|inconsistent page).*)$/m;
@@ -278,8 +318,11 @@ sub step
 		}
 		check($c, "record $n, before $lsn");
 		$nrecords++;
+		if (!defined $cursor) { open_cursor($standby) }
+		elsif (chance(0.07)) { read_cursor("record $n, before $lsn") }
 		if (++$n % PROMOTED == 0)
 		{
+			read_cursor("record $n, before $lsn") if defined $cursor;
 			promote_copy($standby, "record $n, before $lsn");
 			$c = connect_to($standby);
 		}
@@ -289,5 +332,6 @@ sub step
 }
 
 rounds('records', \&one_round);
-note "stopped after $nrecords records, $npromoted copies were promoted";
+note sprintf 'stopped after %d records, promoted %d copies, read %d cursors to their end',
+	$nrecords // 0, $npromoted // 0, $ncursors // 0;
 done_testing();
