@@ -268,12 +268,21 @@ sub bring_there
 {
 	my ($phase) = @_;
 	my ($place, $how) = @{ $phases{$phase} };
-	my ($session, $pid);
+	my ($session, $pid, $old);
 
 	# rows that VACUUM clears, and enough for a merge to do
 	$node->safe_psql('postgres', "DELETE FROM items WHERE id > 900000000 AND id % 3 = 0");
 	delete $ledger{$_} for grep { $_ > 900_000_000 && $_ % 3 == 0 } keys %ledger;
 	if ($phase =~ /shrink/) { make_holes() }
+	elsif ($phase eq 'directory write')
+	{
+		# an old snapshot keeps what is free, so a merge has to lengthen the file
+		$old = connect_to($node);
+		query($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM items');
+		add_many(300);
+		merge_all();
+		add_many(300);
+	}
 	elsif ($phase !~ /seal/) { add_many(150) }
 	my $holder = hold_at($node, $place);
 	if (ref $how)
@@ -293,6 +302,7 @@ sub bring_there
 	$missed{$phase}++ if $pid eq '';
 	# before a server starts, which would inherit what keeps the holder's psql from its end
 	return ($pid, sub {
+		undef $old;
 		finish_psql($holder);
 		finish_psql($session) if $session;
 	});

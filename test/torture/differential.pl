@@ -659,12 +659,19 @@ sub change_by
 
 	my $change = weighted(
 		few => 4, many => 2, delete => 2, update => 3, move => 1, vacuum => 3, merge => 3,
+		hole => 2,
 		($dml ? () : (learn => 1, forget => 0.4, reindex => 0.8, options => 1.2, truncate => 0.15,
 			evict => 1, prewarm => 2, form => 1, recreate => 0.8, helper => 0.8, undo => 1,
 			attach => 0.4, settings => 1)));
 	my %sql = (
 		few => sub { draw_rows($schema, 1 + number(4)) },
 		many => sub { draw_rows($schema, 40 + number(150)) },
+		# of the delta, unless it is sealed before
+		hole => sub {
+			my ($first, $rows) = ($schema->{next}, draw_rows($schema, 200));
+			my $from = $first + number(60);
+			$rows . " DELETE FROM t WHERE id BETWEEN $from AND " . ($from + 60 + number(60))
+				. '; VACUUM t' },
 		delete => sub { "DELETE FROM t WHERE id BETWEEN $n AND " . ($n + one_of(1, 30, 90)) },
 		update => sub {
 			my @new = row_sql($schema);
@@ -705,7 +712,7 @@ sub change_by
 	$count{change}{$change}++;
 	# what may not run in a block comes alone
 	for my $one ($change eq 'truncate' || $sql =~ /^BEGIN/ ? $sql :
-		$change =~ /form|recreate|attach/ ? split(/;\s*/, $sql) : $sql)
+		$change =~ /form|recreate|attach|hole/ ? split(/;\s*/, $sql) : $sql)
 	{
 		my $answer = try_query($session, $one);
 		my $error = $answer->{error} or next;
