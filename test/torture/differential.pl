@@ -116,12 +116,14 @@ sub source
 		'barrier_view t' => 0.7);
 }
 
-# The text of a statement: of rows behind OFFSET, of LIMIT, or with another condition and all rows.
+# The text of a statement; or of all its rows, with another condition; or of their count.
 sub text_of
 {
 	my ($s, %with) = @_;
 	my @conditions = (@{ $s->{conditions} }, $with{also} ? $with{also} : ());
 	my $where = @conditions ? ' WHERE ' . join(' AND ', @conditions) : '';
+
+	return "SELECT count(*) FROM $s->{source}$where" if $with{count};
 	my $order = " ORDER BY t.v $operator{ $schema->{metric} } "
 		. ($s->{swapped} ? "+ 0" : '') . "$s->{query_sql}";
 	my $sql;
@@ -130,8 +132,8 @@ sub text_of
 	my $distance = $s->{distance} ? ", t.v $operator{ $schema->{metric} } $s->{query_sql} AS d" :
 		'';
 	$sql = "SELECT t.id, t.vid$distance FROM $s->{source}$where$order"
-		. ($with{also} || $with{all} ? '' : " $s->{end}");
-	$sql = sprintf $s->{wrap}, $sql if $s->{wrap} && !$with{all} && !$with{also};
+		. ($with{also} ? '' : " $s->{end}");
+	$sql = sprintf $s->{wrap}, $sql if $s->{wrap} && !$with{also};
 	return $sql;
 }
 
@@ -399,8 +401,7 @@ sub run_statement
 	my $text = text_of($s);
 	my $answer = try_query($c, "BEGIN ISOLATION LEVEL $s->{isolation}; " . set_local($s->{set})
 		. "EXPLAIN (COSTS OFF) $text; $role$text; RESET ROLE;
-		SELECT * FROM gpugraph_last_scan(); $role$plain$text;
-		SELECT count(*) FROM (" . text_of($s, all => 1) . ') s');
+		SELECT * FROM gpugraph_last_scan(); $role$plain$text; " . text_of($s, count => 1));
 
 	$nstatements++;
 	if (!failed($s, $answer))
@@ -494,7 +495,7 @@ sub run_prepared
 		. one_of('', "SET LOCAL plan_cache_mode = 'force_generic_plan';",
 			"SET LOCAL plan_cache_mode = 'force_custom_plan';")
 		. "EXPLAIN (COSTS OFF) $execute; $execute; SELECT * FROM gpugraph_last_scan();
-		$plain $direct; SELECT count(*) FROM (" . ($direct =~ s/ LIMIT .*//sr) . ') s');
+		$plain $direct; SELECT count(*) FROM (" . ($direct =~ s/ ORDER BY .*//sr) . ') s');
 
 	$nstatements++;
 	if (!failed($s, $answer))
@@ -537,7 +538,7 @@ sub run_cursor
 	my $text = text_of($s);
 	my $hold = chance(0.15) ? 'WITH HOLD' : '';
 	my $answer = try_query($c, "BEGIN ISOLATION LEVEL $s->{isolation}; SAVEPOINT s; $plain"
-		. "SELECT * FROM ($text) s LIMIT $most; SELECT count(*) FROM ($text) s; ROLLBACK TO s;"
+		. "SELECT * FROM ($text) s LIMIT $most; " . text_of($s, count => 1) . "; ROLLBACK TO s;"
 		. set_local($s->{set}) . "EXPLAIN (COSTS OFF) $text;
 		DECLARE c NO SCROLL CURSOR $hold FOR $text; FETCH 3 FROM c");
 
