@@ -311,7 +311,8 @@ sub step
 		feed($node, $standby, $fed, $end);
 		$fed = $end;
 		my $tries = 0;
-		while (query($c, "SELECT pg_last_wal_replay_lsn() >= '$lsn'") ne 't')
+		# recovery may cancel the question, too
+		while ((eval { query($c, "SELECT pg_last_wal_replay_lsn() >= '$lsn'") } // 'f') ne 't')
 		{
 			die "the standby does not replay up to $lsn\n" if ++$tries > 60_000;
 			usleep(1000);
