@@ -321,8 +321,8 @@ sub pick_pid
 # How the process, or the server, ends; whether the server has to come back.
 sub strike
 {
-	my ($pid) = @_;
-	my $how = weighted('kill -9' => 4, 'kill -9 of the server' => 3, SIGTERM => 1, terminate => 1,
+	my ($pid, $alone) = @_;
+	my $how = $alone ? one_of(qw(SIGTERM terminate cancel cancel)) : weighted('kill -9' => 4, 'kill -9 of the server' => 3, SIGTERM => 1, terminate => 1,
 		cancel => 1, 'immediate stop' => 1);
 
 	if ($how eq 'kill -9 of the server') { kill_9_server($node) }
@@ -386,9 +386,11 @@ sub strike_load
 	my $session = start_session("SELECT gpugraph_evict('items_idx')",
 		"SELECT gpugraph_prewarm('items_idx')");
 	usleep(300_000);
-	my $pid = pick_pid("(backend_type ~ '^gpugraph (device|load)'
-		OR query ~ '^SELECT gpugraph_prewarm')");
-	my $how = strike($pid);
+	# who waits for the load, by its own end, or anybody
+	my $waits = chance(0.5);
+	my $pid = pick_pid($waits ? "query ~ '^SELECT gpugraph_prewarm'" :
+		"(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')");
+	my $how = strike($pid, $waits && $pid ne '');
 	ends($pid, $how) if $pid ne '';
 	$killed{load}++ if $how ne 'nothing' && $how ne 'cancel';
 	come_back($how) if $how =~ /kill|stop/;
