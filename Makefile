@@ -7,6 +7,7 @@
 #	make test-KIND		one kind (test/run lists them); TESTS="a b" picks some of it
 #	make emulated		the module with the CUDA engine on an emulated device (test/run --emulated)
 #	make gpu-bundle		everything that tests on a bare GPU host need, as one file (test/gpu/run)
+#	make torture		random statements and crashes for SECONDS from SEED (see test/torture/run)
 #	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
 #	make setup			what the two above need and the machine lacks (needs root)
 #	make deb			a Debian package, with CUDA where nvcc is found (see packaging/deb)
@@ -196,8 +197,14 @@ setup:
 test:
 	@bash test/run
 
-test-style test-engine test-sql test-pgtap test-tap test-isolation test-clients test-readme:
+test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation test-clients \
+test-readme:
 	@bash test/run $(patsubst test-%,%,$@)
+
+# PARTS="a b" runs some of it, ROUND=N one round.
+torture:
+	@TORTURE_SECONDS='$(SECONDS)' TORTURE_SEED='$(SEED)' TORTURE_ROUND='$(ROUND)' \
+		bash test/torture/run $(PARTS)
 
 gpu-bundle:
 	@bash test/gpu/bundle
@@ -206,5 +213,6 @@ demo:
 	@bash test/demo/run $(if $(KEEP),--keep)
 
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle emulated \
-		emulated-kernels \
-		test-style test-engine test-sql test-pgtap test-tap test-isolation test-clients test-readme
+		emulated-kernels torture \
+		test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation \
+		test-clients test-readme
