@@ -11,7 +11,7 @@ SELECT * FROM no_plan();
 \endif
 \if :{?statements}
 \else
-	\set statements 600
+	\set statements 500
 \endif
 
 CREATE DOMAIN embedding AS vector(3);
@@ -47,7 +47,7 @@ CREATE TABLE queries AS
 	SELECT q, ARRAY[random() * 40, random() * 4, random()]::real[]::vector AS val
 	FROM generate_series(1, 20) q;
 CREATE ROLE attack_reader;
-GRANT SELECT ON one, several, half, domain, items, queries TO attack_reader;
+GRANT SELECT, UPDATE ON one, several, half, domain, items, queries TO attack_reader;
 ALTER TABLE several ENABLE ROW LEVEL SECURITY;
 CREATE POLICY thirds ON several TO attack_reader USING (id % 3 <> 0);
 -- whoever asks need not be allowed to call them
@@ -86,6 +86,9 @@ DECLARE
 	off text := one_of('', '', '', '', '0', '5', 'NULL');
 	cond text := one_of('', '', '', 'p.cat < 2', 'p.id % 2 = 0', 'p.v IS NOT NULL',
 		'p.id > 100000');
+	-- the last one keeps the rows of the other side
+	joined text := one_of('', '', '', ' LEFT JOIN items i ON i.id = -p.id', 'items i LEFT JOIN ');
+	locks boolean := random() < 0.1;
 	probes int := floor(random() * 10);
 	query vector := (SELECT val FROM queries ORDER BY random() LIMIT 1);
 	q text;
@@ -105,6 +108,16 @@ BEGIN
 	IF tab <> 'domain' AND ord !~ 'DESC|>|FIRST' THEN
 		cond := concat_ws(' AND ', nullif(cond, ''), 'p.v IS NOT NULL');
 	END IF;
+	IF form ~ 'outer' THEN
+		joined := '';
+		locks := false;
+	END IF;
+	IF joined !~ '^items' AND random() < 0.2 THEN
+		cond := concat_ws(' AND ', nullif(cond, ''), one_of(
+			'EXISTS (SELECT FROM items x WHERE x.id = p.id AND x.cat < 3)',
+			'NOT EXISTS (SELECT FROM items x WHERE x.id = p.id AND x.cat < 3)',
+			'p.id IN (SELECT id FROM items WHERE cat = 1)'));
+	END IF;
 	IF ties THEN
 		off := '';
 		IF lim = 'NULL' THEN
@@ -121,17 +134,22 @@ BEGIN
 		WHEN 'subquery' THEN format('(SELECT %s::int)', lim) ELSE 'o.l' END;
 	distance := CASE WHEN random() < 0.5 THEN format('p.v %s %s', op, q)
 		ELSE format('%s %s p.v', q, op) END;
-	eligible := probes > 0 AND lim <> 'NULL' AND ord NOT IN ('DESC', 'USING >');
-	body := format('SELECT %sround((%s)::numeric, 4) AS d%s FROM %s p%s%s ORDER BY %s %s%s',
+	-- a condition on the side that may be NULL makes a plain join of it
+	eligible := probes > 0 AND lim <> 'NULL' AND ord NOT IN ('DESC', 'USING >') AND
+		(joined !~ '^items' OR cond <> '');
+	body := format('SELECT %sround((%s)::numeric, 4) AS d%s FROM %s%s p%s%s ORDER BY %s %s%s',
 		CASE WHEN form ~ 'outer' THEN 'o.q, ' ELSE '' END, distance,
-		CASE WHEN random() < 0.3 AND NOT ties THEN ', p.v IS NULL' ELSE '' END, tab,
-		CASE WHEN form = 'outer join' THEN ' JOIN items i USING (id)' ELSE '' END,
+		CASE WHEN random() < 0.3 AND NOT ties THEN ', p.v IS NULL' ELSE '' END,
+		CASE WHEN joined ~ '^items' THEN joined ELSE '' END, tab,
+		CASE WHEN form = 'outer join' THEN ' JOIN items i USING (id)'
+			WHEN joined ~ '^items' THEN ' ON p.id = i.id AND i.cat < 4' ELSE joined END,
 		CASE WHEN cond <> '' THEN ' WHERE ' || cond ELSE '' END, distance, ord,
 		CASE WHEN random() < 0.2 AND NOT ties THEN ', p.id' ELSE '' END);
 	statement := body || CASE WHEN lim IS NULL THEN ''
 		WHEN ties THEN format(' FETCH FIRST %s ROWS WITH TIES',
 			CASE WHEN l ~ '^\d+$' THEN l ELSE '(' || l || ')' END)
-		ELSE ' LIMIT ' || l END || CASE WHEN off <> '' THEN ' OFFSET ' || off ELSE '' END;
+		ELSE ' LIMIT ' || l END || CASE WHEN off <> '' THEN ' OFFSET ' || off ELSE '' END
+		|| CASE WHEN locks AND joined = '' THEN ' FOR UPDATE OF p' ELSE '' END;
 	-- the same with a condition that names the partitions
 	asked := format('gpugraph_nearest_centroid(''%s_centroids()'', p.v::%s) IN (%s%s)', tab, type,
 		(SELECT string_agg(format('gpugraph_probe(''%s_centroids()'', %L, %s, %s)', tab, op, q, i),
