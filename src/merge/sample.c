@@ -93,7 +93,7 @@ static SampleKey
 KeyOf(Relation heap, Relation index)
 {
 	SampleKey	key = {
-		.relid = RelationGetRelid(heap), .attnum = index->rd_index->indkey.values[0],
+		.relid = GgTableInPlace(heap), .attnum = index->rd_index->indkey.values[0],
 		.expression = "", .metric = GgIndexOpclass(index)->metric
 	};
 
