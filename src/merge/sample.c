@@ -304,7 +304,7 @@ SampleOfOthers(Relation heap, Relation index)
 		.index = index, .row = index->rd_indextuple,
 		.class = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(index))),
 		.others = RowsBefore(IndexRelationId, IndexIndrelidIndexId, Anum_pg_index_indrelid,
-							 RelationGetRelid(heap))
+							 GgTableInPlace(heap))
 	};
 	GgLearnSample *sample = SampleOf(&sources, true);
 

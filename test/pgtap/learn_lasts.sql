@@ -33,6 +33,13 @@ VACUUM FULL items;
 SELECT knows('VACUUM FULL');
 CLUSTER items USING items_pkey;
 SELECT knows('CLUSTER');
+SELECT current_setting('server_version_num')::int >= 190000 AS has_repack \gset
+\if :has_repack
+REPACK items;
+SELECT knows('REPACK');
+REPACK (CONCURRENTLY) items;
+SELECT knows('REPACK (CONCURRENTLY)');
+\endif
 ALTER TABLE items ALTER COLUMN cat TYPE bigint;
 SELECT knows('ALTER TABLE that rewrites');
 CREATE TABLE copy AS SELECT * FROM items;
