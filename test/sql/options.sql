@@ -147,7 +147,7 @@ RESET client_min_messages;
 CREATE UNIQUE INDEX ON t USING gpugraph (val);
 CREATE INDEX ON t USING gpugraph (val, half halfvec_l2_ops);
 CREATE INDEX ON t USING gpugraph (val) INCLUDE (id);
-\set VERBOSITY terse
+\set VERBOSITY sqlstate
 CREATE INDEX ON t USING gpugraph (val DESC);	-- 19 tells the position, too
 \set VERBOSITY default
 CREATE INDEX ON t USING gpugraph (id);

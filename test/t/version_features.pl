@@ -39,13 +39,13 @@ if ($version >= 18)
 	for my $method ($node->safe_psql('postgres',
 			"SELECT unnest(enumvals) FROM pg_settings WHERE name = 'io_method'") =~ /\w+/g)
 	{
-		$node->adjust_conf('postgresql.conf', 'io_method', $method);
+		$node->append_conf('postgresql.conf', "io_method = $method\n");
 		# a server without the right to io_uring does not start with it
 		if (!$node->restart(fail_ok => 1))
 		{
 			like(slurp_file($node->logfile), qr/could not setup io_uring/,
 				"$method: not on this machine");
-			$node->adjust_conf('postgresql.conf', 'io_method', 'worker');
+			$node->append_conf('postgresql.conf', "io_method = worker\n");
 			$node->start;
 			next;
 		}
