@@ -251,6 +251,8 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 		page = BufferGetPage(buffer);
 		*tid = ((GgDeltaRow *) (PageGetContents(page) + offset))->tid;
 	}
+	if (ItemPointerIsValid(tid))
+		GgCheckTid(so->index, so->heap, BufferGetBlockNumber(buffer), tid, &so->heap_length);
 	GgTestForOldSnapshot(so->snapshot, so->index, page);
 	UnlockReleaseBuffer(buffer);
 	return ItemPointerIsValid(tid);

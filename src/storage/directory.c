@@ -315,16 +315,27 @@ GgLockDirectory(Relation index, GgMetaPageData *meta)
 }
 
 void
+GgCheckNotEmpty(Relation index)
+{
+	if (RelationGetNumberOfBlocks(index) == 0)
+		GgReportCorruption(index, GG_META_BLKNO, "the file is empty");
+}
+
+void
 GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta)
 {
 	GgMetaPageData *head;
 	GgFilterColumns columns;
-	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
+	Buffer		buffer;
 
+	GgCheckNotEmpty(index);
+	buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
 	GgTestForOldSnapshot(snapshot, index, BufferGetPage(buffer));
 	CopyMeta(index, buffer, meta);
 	UnlockReleaseBuffer(buffer);
 	GgCheckDirectory(index, meta);
+	(void) GgCheckHighWater(index, GgHighWater(meta));
+	GgCheckOpclass(index, meta, GgIndexOpclass(index));
 	GgGetFilterColumns(index, &columns);
 	GgCheckColumns(index, meta, &columns);
 }
