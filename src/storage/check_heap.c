@@ -5,6 +5,8 @@
 #include "storage/check.h"
 #include "storage/row_hash.h"
 
+#include "rules/codes.h"
+
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/tableam.h"
@@ -18,11 +20,19 @@
 /* Suspects that are looked for at a time.  Each time reads all TIDs of the index. */
 #define MAX_SUSPECTS	65536
 
+#define DIGEST_MASK		(((uint32) 1 << 28) - 1)
+
+/*
+ * Bases are compared by sign, exponent and 6 bits of the mantissa, or to 3 percent.  One bit more
+ * or less, sign and exponent too, is another number modulo this prime, but for the last one.
+ */
+#define BASE_SHIFT		17
+#define BASE_MODULUS	251
+
 typedef struct HeapRows
 {
 	Tuplesortstate *sort;
-	const GgOpclass *opclass;
-	gg_element	stored;			/* in the index */
+	GgCheck	   *check;
 	void	   *row;
 	GgFilterColumns columns;
 	MemoryContext context;		/* reset with every row */
@@ -39,6 +49,21 @@ GgBeginCheckRows(void)
 								 maintenance_work_mem / 2, NULL, TUPLESORT_NONE);
 }
 
+/*
+ * A row is sorted as 16 bytes that compare as the TID does, which has 6, and then the digests: as a
+ * uuid, the one such type that PostgreSQL has.
+ */
+void
+GgPutCheckRow(Tuplesortstate *rows, const GgCheckRow *row)
+{
+	uint64		image[2] = {
+		pg_hton64((uint64) row->key << 16 | row->row),
+		(uint64) row->filters << 36 | (uint64) row->vector << 8 | row->base
+	};
+
+	tuplesort_putdatum(rows, UUIDPGetDatum((pg_uuid_t *) image), false);
+}
+
 static bool
 NextRow(Tuplesortstate *rows, GgCheckRow *row)
 {
@@ -50,9 +75,78 @@ NextRow(Tuplesortstate *rows, GgCheckRow *row)
 		return false;
 	memcpy(image, DatumGetUUIDP(value), sizeof(image));
 	pfree(DatumGetUUIDP(value));
-	row->key = (int64) pg_ntoh64(image[0]);
-	row->digest = image[1];
+	image[0] = pg_ntoh64(image[0]);
+	row->key = (int64) (image[0] >> 16);
+	row->row = (uint16) image[0];
+	row->filters = (uint32) (image[1] >> 36);
+	row->vector = (uint32) (image[1] >> 8) & DIGEST_MASK;
+	row->base = (uint8) image[1];
 	return true;
+}
+
+/* ---- digests ------------------------------------------------------------- */
+
+static uint32
+Fold(uint64 hash)
+{
+	return (uint32) (hash ^ hash >> 32) & DIGEST_MASK;
+}
+
+uint32
+GgDigestFilters(uint64 hash, uint16 nulls)
+{
+	return Fold(GgMixWord(hash, nulls));
+}
+
+/* Of two bases that are nearly equal, these numbers differ by one at most, modulo BASE_MODULUS. */
+static uint8
+RoughBase(float base)
+{
+	uint32		bits;
+
+	memcpy(&bits, &base, sizeof(bits));
+	return (uint8) ((bits >> BASE_SHIFT) % BASE_MODULUS);
+}
+
+static bool
+BasesAgree(uint8 a, uint8 b)
+{
+	int			distance = (a + BASE_MODULUS - b) % BASE_MODULUS;
+
+	return distance <= 1 || distance == BASE_MODULUS - 1;
+}
+
+void
+GgDigestCode(GgCheck *check, const uint8 *record, GgCheckRow *digests)
+{
+	gg_code_head head;
+
+	GgDecodeRows(check->coder, (const char *) record, 1, check->decoded);
+	digests->vector = Fold(GgHashRow(check->decoded, check->row_bytes));
+	memcpy(&head, record + check->coder->coder.record_bytes - GG_CODE_HEAD, sizeof(head));
+	digests->base = RoughBase(head.base);
+}
+
+void
+GgDigestVector(GgCheck *check, const void *row, GgCheckRow *digests)
+{
+	uint64		hash = GgHashRow(row, check->row_bytes);
+
+	digests->vector = Fold(hash);
+	digests->base = 0;
+	digests->row = 0;
+	if (check->coder == NULL)
+		return;
+	digests->row = (uint16) hash | 1;
+	GgCodeRow(check->coder, row);
+	GgDigestCode(check, check->coder->record, digests);
+}
+
+static bool
+VectorsAgree(const GgCheckRow *in_index, const GgCheckRow *in_heap)
+{
+	return in_index->vector == in_heap->vector && BasesAgree(in_index->base, in_heap->base) &&
+		(in_index->row == 0 || in_index->row == in_heap->row);
 }
 
 /* ---- rows of the table --------------------------------------------------- */
@@ -62,6 +156,9 @@ CollectHeapRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, boo
 			   void *state)
 {
 	HeapRows   *rows = state;
+	const GgOpclass *opclass = rows->check->opclass;
+	const GgMetaPageData *meta = rows->check->meta;
+	uint32		dimensions;
 	Datum		value;
 	MemoryContext old;
 
@@ -72,16 +169,20 @@ CollectHeapRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, boo
 
 	old = MemoryContextSwitchTo(rows->context);
 	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
-	if (GgValueToRow(rows->opclass, rows->stored, value,
-					 GgValueDimensions(rows->opclass, value), rows->row))
+	dimensions = GgValueDimensions(opclass, value);
+	if (GgValueToRow(opclass, meta->element, value, dimensions, rows->row))
 	{
 		int64		words[GG_MAX_FILTER_WORDS];
 		uint16		nulls = GgEncodeFilters(&rows->columns, values + 1, isnull + 1, words);
+		GgCheckRow	row = {.key = GgTidKey(tid)};
 		uint64		digest = 0;
 
 		for (int w = 0; w < rows->columns.nwords; w++)
 			digest = GgMixWord(digest, (uint64) words[w]);
-		GgPutCheckRow(rows->sort, tid, GgMixWord(digest, nulls));
+		row.filters = GgDigestFilters(digest, nulls);
+		if (dimensions == meta->dimensions)
+			GgDigestVector(rows->check, rows->row, &row);
+		GgPutCheckRow(rows->sort, &row);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(rows->context);
@@ -185,19 +286,31 @@ ReportTwice(GgCheck *check, int64 key)
 					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
-/* The row of the table and that of the index differ in what: it is a format for its address. */
 static void
-ReportRow(GgCheck *check, const char *what, int64 key)
+ReportMissing(GgCheck *check, int64 key)
 {
 	char	   *address = psprintf("(%u,%u)", (BlockNumber) (key >> 16),
 								   (OffsetNumber) (key & 0xFFFF));
 
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" %s row %s of table \"%s\"",
-					RelationGetRelationName(check->index), what, address,
+			 errmsg("index \"%s\" lacks row %s of table \"%s\"",
+					RelationGetRelationName(check->index), address,
 					RelationGetRelationName(check->heap)),
 			 errhint("REINDEX the index.")));
+}
+
+/* The table has other values in a row that both have.  It is looked for once more, as above. */
+static void
+ReportOther(GgCheck *check, const char *what, int64 key)
+{
+	check->suspects[0] = key;
+	check->nsuspects = 1;
+	check->differs = what;
+	(void) CheckSuspects(check);
+	GgReportCorruption(check->index, GG_META_BLKNO,
+					   "the table has %s in the row of the TID (%u,%u)", what,
+					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
 /* The rows of the index and the table's visible ones, both sorted. */
@@ -215,7 +328,7 @@ CompareRows(GgCheck *check, Tuplesortstate *heap_rows)
 	while (more_index || more_heap)
 	{
 		if (!more_index || (more_heap && in_heap.key < in_index.key))
-			ReportRow(check, "lacks", in_heap.key);
+			ReportMissing(check, in_heap.key);
 
 		if (in_index.key == before)
 			ReportTwice(check, in_index.key);
@@ -228,8 +341,10 @@ CompareRows(GgCheck *check, Tuplesortstate *heap_rows)
 		before = in_index.key;
 		if (more_heap && in_heap.key == in_index.key)
 		{
-			if (in_heap.digest != in_index.digest)
-				ReportRow(check, "has other values in the filter columns of", in_heap.key);
+			if (in_heap.filters != in_index.filters)
+				ReportOther(check, "other values of filter columns", in_heap.key);
+			if (!VectorsAgree(&in_index, &in_heap))
+				ReportOther(check, "another vector", in_heap.key);
 			more_heap = NextRow(heap_rows, &in_heap);
 		}
 		more_index = NextRow(index_rows, &in_index);
@@ -258,8 +373,7 @@ GgCheckAgainstHeap(GgCheck *check, Snapshot snapshot)
 	info->ii_ExclusionStrats = NULL;
 
 	rows.sort = GgBeginCheckRows();
-	rows.opclass = check->opclass;
-	rows.stored = check->meta->element;
+	rows.check = check;
 	rows.row = palloc(GG_MAX_DIM * sizeof(float));
 	GgGetFilterColumns(check->index, &rows.columns);
 	rows.context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph check row",

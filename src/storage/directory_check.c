@@ -154,7 +154,7 @@ CheckDirectoryPages(Relation index, const GgMetaPageData *meta)
 static bool
 OwnerIsSound(const GgMetaPageData *meta, const GgExtent *extent)
 {
-	if (extent->kind == GG_KIND_TAKEN)
+	if (extent->kind == GG_KIND_TAKEN || extent->kind == GG_KIND_SAMPLE)
 		return extent->segment < meta->next_id;
 	return GgIsOfPiece(extent->kind) || GgIsOfSegment(extent->kind) ||
 		extent->segment == GG_NO_SEGMENT;
