@@ -9,10 +9,8 @@
 #include "storage/directory.h"
 #include "storage/type.h"
 
-#include "port/pg_bswap.h"
 #include "utils/snapshot.h"
 #include "utils/tuplesort.h"
-#include "utils/uuid.h"
 
 typedef struct GgCheck
 {
@@ -55,6 +53,25 @@ typedef struct GgCheckRow
 	uint16		row;			/* with codes alone, of the vector in the delta; else 0 */
 } GgCheckRow;
 
+/* ---- check_rows.c ------------------------------------------------------ */
+
+/* Digest a vector as it is stored, or what its code says of it.  Sets all but key and filters. */
+extern void GgDigestVector(GgCheck *check, const void *row, GgCheckRow *digests);
+
+/* Digest the code of a piece.  Sets vector and base. */
+extern void GgDigestCode(GgCheck *check, const uint8 *record, GgCheckRow *digests);
+
+/* Digest filter words, whose hash so far is given, and NULL bits. */
+extern uint32 GgDigestFilters(uint64 hash, uint16 nulls);
+
+/* Do these say that index and table have the same vector? */
+extern bool GgVectorsAgree(const GgCheckRow *in_index, const GgCheckRow *in_heap);
+
+/* A sort of rows by TID, of which there are two at a time. */
+extern Tuplesortstate *GgBeginCheckRows(void);
+extern void GgPutCheckRow(Tuplesortstate *rows, const GgCheckRow *row);
+extern bool GgNextCheckRow(Tuplesortstate *rows, GgCheckRow *row);
+
 /* ---- check_structure.c ------------------------------------------------- */
 
 /* Check the index alone.  With heap_check, collects its rows in check->rows. */
@@ -68,9 +85,6 @@ extern bool GgCheckTidsAgain(GgCheck *check);
 
 /* ---- check_heap.c ------------------------------------------------------ */
 
-/* A sort of rows by TID, of which there are two at a time. */
-extern Tuplesortstate *GgBeginCheckRows(void);
-
 /* Compare with the table.  The snapshot must be older than the copy of the directory. */
 extern void GgCheckAgainstHeap(GgCheck *check, Snapshot snapshot);
 
@@ -81,16 +95,5 @@ GgTidKey(const ItemPointerData *tid)
 	return ((int64) ItemPointerGetBlockNumberNoCheck(tid) << 16) |
 		ItemPointerGetOffsetNumberNoCheck(tid);
 }
-
-/* Digest a vector as it is stored, or what its code says of it.  Sets all but key and filters. */
-extern void GgDigestVector(GgCheck *check, const void *row, GgCheckRow *digests);
-
-/* Digest the code of a piece.  Sets vector and base. */
-extern void GgDigestCode(GgCheck *check, const uint8 *record, GgCheckRow *digests);
-
-/* Digest filter words, whose hash so far is given, and NULL bits. */
-extern uint32 GgDigestFilters(uint64 hash, uint16 nulls);
-
-extern void GgPutCheckRow(Tuplesortstate *rows, const GgCheckRow *row);
 
 #endif							/* GG_CHECK_H */

@@ -224,10 +224,6 @@ CheckDirectory(GgCheck *check)
 	BlockNumber next = GG_META_BLKNO;
 	GgExtent   *extents;
 
-	if (meta->graph_degree < GG_MIN_GRAPH_DEGREE || meta->graph_degree > GG_MAX_GRAPH_DEGREE)
-		GgReportCorruption(check->index, GG_META_BLKNO, "the graph degree is %u",
-						   meta->graph_degree);
-
 	CheckOwners(check);
 
 	extents = palloc(sizeof(GgExtent) * Max(meta->nextents, 1));
@@ -617,7 +613,8 @@ LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
 		return;
 	if (check->differs != NULL)
 		GgReportCorruption(check->index, blkno, "the table has %s in the row of the TID (%u,%u)",
-						   check->differs, (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
+						   check->differs, (BlockNumber) (key >> 16),
+						   (OffsetNumber) (key & 0xFFFF));
 	if (check->twice ? ++check->met == 2 : check->is_unused(check, key))
 		GgReportCorruption(check->index, blkno, check->twice ?
 						   "the TID (%u,%u) is in the index twice" :

@@ -171,7 +171,10 @@ HeadIsSound(const GgMetaPageData *head, Size payload)
 	if (head->dimensions > GG_MAX_DIM ||
 		head->metric < GG_METRIC_L2 || head->metric > GG_METRIC_L1 ||
 		head->element < GG_ELEMENT_F32 || head->element > GG_ELEMENT_F16 ||
-		head->graph_degree < 1 || head->graph_degree > GG_MAX_DEGREE ||
+		head->graph_degree < GG_MIN_GRAPH_DEGREE || head->graph_degree > GG_MAX_GRAPH_DEGREE ||
+		(head->algorithm == GG_ALGORITHM_CAGRA &&
+		 head->intermediate_graph_degree < head->graph_degree) ||
+		head->intermediate_graph_degree > GG_MAX_DEGREE ||
 		(head->dimensions == 0 && (head->nsegments > 0 || head->delta_pages > 0)) ||
 		!(head->largest_length >= 0) || !ColumnsAreSound(head))
 		return false;

@@ -32,11 +32,17 @@ GgCheckColumns(Relation index, const GgMetaPageData *meta, const GgFilterColumns
 
 /*
  * Vectors are measured as the operator class says, and walks and codes go by the metapage.  Halves
- * of a column are stored as they are.
+ * of a column are stored as they are.  A column has the dimensions that it was declared with.
  */
 void
 GgCheckOpclass(Relation index, const GgMetaPageData *meta, const GgOpclass *opclass)
 {
+	const uint32 declared = GgDeclaredDimensions(index);
+
+	if (declared != 0 && meta->dimensions != declared)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the metapage has %u dimensions, the indexed column %u",
+						   meta->dimensions, declared);
 	if (meta->metric != opclass->metric ||
 		(opclass->element == GG_ELEMENT_F16 && meta->element != GG_ELEMENT_F16))
 		GgReportCorruption(index, GG_META_BLKNO,
@@ -154,10 +160,9 @@ CheckDirectoryPages(Relation index, const GgMetaPageData *meta)
 static bool
 OwnerIsSound(const GgMetaPageData *meta, const GgExtent *extent)
 {
-	if (extent->kind == GG_KIND_TAKEN || extent->kind == GG_KIND_SAMPLE)
+	if (extent->kind == GG_KIND_TAKEN)
 		return extent->segment < meta->next_id;
-	return GgIsOfPiece(extent->kind) || GgIsOfSegment(extent->kind) ||
-		extent->segment == GG_NO_SEGMENT;
+	return GgIsArray(extent->kind) || extent->segment == GG_NO_SEGMENT;
 }
 
 static void

@@ -287,8 +287,8 @@ main(void)
 		Check("spread");
 		Shrink();
 	}
-	printf("%d steps, %d crashes, %d times a snapshot was in the way, %d times the delta's last page "
-		   "lay highest, %d times a directory page was in the way\n", steps, crashes, held,
+	printf("%d steps, %d crashes, %d times a snapshot was in the way, %d times the delta's last "
+		   "page lay highest, %d times a directory page was in the way\n", steps, crashes, held,
 		   last_highest, rewritten);
 	if (crashes == 0 || held == 0 || last_highest == 0 || rewritten == 0)
 		fail("something never happened");

@@ -27,12 +27,14 @@ my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
 	'SELECT count(*) FROM items', 'SELECT pg_advisory_lock_shared(1)', 'COMMIT');
 wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
 	WHERE locktype = 'advisory' AND NOT granted") == 1 });
-$node->safe_psql('postgres', "INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source;
+$node->safe_psql('postgres', "INSERT INTO items
+	SELECT nextval('numbers'), cat, big, val FROM source;
 	SELECT gpugraph_merge('items_idx')") for 1 .. 5;
 finish_psql($lock);
 finish_psql($session);
 $node->safe_psql('postgres', $_) for 'DELETE FROM items WHERE id % 7 <> 0',
-	('VACUUM (PARALLEL 0) items', 'SELECT txid_current()') x 2, 'ALTER INDEX items_idx SET (seal_rows = 0)',
+	('VACUUM (PARALLEL 0) items', 'SELECT txid_current()') x 2,
+	'ALTER INDEX items_idx SET (seal_rows = 0)',
 	'ALTER INDEX later SET (seal_rows = 100)',
 	'INSERT INTO items SELECT id + 1000000, cat, big, val FROM source WHERE id <= 400',
 	'DELETE FROM items WHERE id % 5 = 1';
