@@ -76,7 +76,8 @@ GgLoadGiveUp(GgLoad *load, bool quiet, int sqlerrcode, const char *error)
 			job->quiet = true;
 		else if (job->error[0] == '\0')
 		{
-			job->corrupt = sqlerrcode == ERRCODE_INDEX_CORRUPTED;
+			job->corrupt = sqlerrcode == ERRCODE_INDEX_CORRUPTED ||
+				sqlerrcode == ERRCODE_DATA_CORRUPTED;
 			strlcpy(job->error, error, sizeof(job->error));
 		}
 		pg_write_barrier();
