@@ -193,8 +193,8 @@ HaveSameDefinition(HeapTuple a, HeapTuple b, HeapTuple class_a, HeapTuple class_
 }
 
 /*
- * Is this the name that the copy of an index of the other name gets?  ALTER TABLE makes it under the
- * same one.  REINDEX CONCURRENTLY cuts it where it is long, and adds "_ccnew", perhaps a number.
+ * Is this the name that the copy of an index of the other name gets?  ALTER TABLE gives it the same
+ * one.  REINDEX CONCURRENTLY cuts it where it is long, and adds "_ccnew", perhaps with a number.
  */
 static bool
 IsNameOfCopy(const char *copy, const char *name)
