@@ -4,6 +4,7 @@
 #	make NVCC=			the module with the CPU engine only
 #	make install		into the PostgreSQL that pg_config names
 #	make test			everything, from a bare machine on (see test/run)
+#	make test-all		SQL, isolation, pgTAP and TAP tests with PostgreSQL 15 to 19 (see test/all)
 #	make test-KIND		one kind (test/run lists them); TESTS="a b" picks some of it
 #	make emulated		the module with the CUDA engine on an emulated device (test/run --emulated)
 #	make gpu-bundle		everything that tests on a bare GPU host need, as one file (test/gpu/run)
@@ -197,8 +198,11 @@ setup:
 test:
 	@bash test/run
 
-test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation test-clients \
-test-readme:
+test-all:
+	@bash test/all
+
+test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation test-versions \
+test-clients test-readme:
 	@bash test/run $(patsubst test-%,%,$@)
 
 # PARTS="a b" runs some of it, ROUND=N one round.
@@ -214,5 +218,5 @@ demo:
 
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle emulated \
 		emulated-kernels torture \
-		test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation \
-		test-clients test-readme
+		test-all test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation \
+		test-versions test-clients test-readme

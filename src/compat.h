@@ -33,6 +33,7 @@
 #include "utils/date.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -428,6 +429,32 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 #else
 #define GgProcessParallelMessages() HandleParallelMessages()
 #endif
+
+/*
+ * The table that a table is to take the place of, or itself.  REPACK (CONCURRENTLY), from 19 on,
+ * builds the indexes on a table that it names after the OID of the other one, whose lock it holds.
+ * A table that a user names so has an owner who may see no more by it.
+ */
+static inline Oid
+GgTableInPlace(Relation heap)
+{
+#if PG_VERSION_NUM >= 190000
+	Oid			relid;
+	HeapTuple	tuple;
+	bool		same_owner = false;
+
+	if (sscanf(RelationGetRelationName(heap), "pg_temp_%u", &relid) == 1 &&
+		CheckRelationOidLockedByMe(relid, ShareUpdateExclusiveLock, true) &&
+		HeapTupleIsValid(tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid))))
+	{
+		same_owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner == heap->rd_rel->relowner;
+		ReleaseSysCache(tuple);
+	}
+	if (same_owner)
+		return relid;
+#endif
+	return RelationGetRelid(heap);
+}
 
 /* Does the next CHECK_FOR_INTERRUPTS() end the statement or the session? */
 static inline bool

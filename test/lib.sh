@@ -38,8 +38,8 @@ export MAKEFLAGS
 # program. The copied pg_config tells tests the copy's directories; builds use the machine's.
 pg_programs="postgres initdb pg_ctl pg_config psql pg_isready pg_controldata pg_basebackup
 	pg_receivewal pg_waldump pg_resetwal pg_rewind pg_checksums pg_amcheck pg_dump pg_dumpall
-	pg_restore pg_verifybackup pg_upgrade pgbench createdb dropdb createuser dropuser vacuumdb
-	reindexdb"
+	pg_restore pg_verifybackup pg_combinebackup pg_upgrade pgbench createdb dropdb createuser
+	dropuser vacuumdb reindexdb"
 
 die()
 {

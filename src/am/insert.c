@@ -46,15 +46,20 @@ typedef enum AppendResult
 	TAIL_MISMATCH				/* not the page that the directory, as seen, names */
 } AppendResult;
 
+/* length: the relation's blocks when they were last counted */
 static AppendResult
-AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, const GgDeltaRow *row)
+AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, BlockNumber *length,
+			 const GgDeltaRow *row)
 {
 	uint64		number = GgDeltaEnd(meta) - 1;
-	Buffer		buffer = ReadBuffer(index, tail);
+	Buffer		buffer;
 	Page		page;
 	uint32		count;
 	GenericXLogState *state;
 
+	if (tail >= *length)
+		*length = GgCheckHighWater(index, tail + 1);
+	buffer = ReadBuffer(index, tail);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	page = BufferGetPage(buffer);
 	if (!GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
@@ -192,7 +197,8 @@ AskForMerge(Relation index, const GgMetaPageData *meta)
  * ereport(ERROR) when the index holds rows of other dimensions.
  */
 static void
-DeltaAppend(Relation index, Relation heap, uint32 dimensions, const GgDeltaRow *row)
+DeltaAppend(Relation index, Relation heap, uint32 dimensions, const GgDeltaRow *row,
+			BlockNumber *length)
 {
 	for (;;)
 	{
@@ -212,7 +218,7 @@ DeltaAppend(Relation index, Relation heap, uint32 dimensions, const GgDeltaRow *
 		if (head.delta_pages > 0 && !BlockNumberIsValid(tail))
 			GgReportCorruption(index, GG_META_BLKNO, "the directory has no delta page");
 		if (head.delta_pages > 0 && GgDeltaPagesPerRow(&head) == 1)
-			result = AppendToTail(index, &head, tail, row);
+			result = AppendToTail(index, &head, tail, length, row);
 		if (result == APPENDED)
 		{
 			ReleaseBuffer(buffer);
@@ -256,6 +262,7 @@ typedef struct InsertCache
 	GgMetaPageData meta;		/* up to segments; dimensions are those of the value at hand */
 	const GgOpclass *opclass;
 	GgFilterColumns columns;
+	BlockNumber length;			/* the relation had so many blocks */
 } InsertCache;
 
 static InsertCache *
@@ -266,12 +273,15 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 	if (cache == NULL)
 	{
 		GgMetaPageData *meta;
-		Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
+		Buffer		buffer;
 
+		GgCheckNotEmpty(index);
+		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
 		cache = MemoryContextAllocZero(indexInfo->ii_Context, sizeof(InsertCache));
 		memcpy(&cache->meta, meta, GG_META_HEAD);
 		UnlockReleaseBuffer(buffer);
 		cache->opclass = GgIndexOpclass(index);
+		GgCheckOpclass(index, &cache->meta, cache->opclass);
 		GgGetFilterColumns(index, &cache->columns);
 		GgCheckColumns(index, &cache->meta, &cache->columns);
 		indexInfo->ii_AmCache = cache;
@@ -336,7 +346,7 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 		row->tid = *heap_tid;
 		row->nulls = GgEncodeFilters(&cache->columns, values + 1, isnull + 1, GgDeltaWords(row));
 		RaiseLargestLength(index, cache, vector);
-		DeltaAppend(index, heap, cache->meta.dimensions, row);
+		DeltaAppend(index, heap, cache->meta.dimensions, row, &cache->length);
 	}
 
 	MemoryContextSwitchTo(old);

@@ -138,8 +138,8 @@ extern uint64 GgCountPlaces(const GgMetaPageData *meta);
  * Read the TIDs of the rows at count places from first on, most at the most.  A place without a row
  * has an invalid one.  Returns count, 0 behind the last place.
  */
-extern uint32 GgReadPlaces(Relation index, const GgMetaPageData *meta, uint64 first, uint32 most,
-						   ItemPointerData *tids);
+extern uint32 GgReadPlaces(const GgTarget *target, const GgMetaPageData *meta, uint64 first,
+						   uint32 most, ItemPointerData *tids);
 
 /* ---- knn_lists.c ------------------------------------------------------- */
 

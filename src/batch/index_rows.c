@@ -23,9 +23,11 @@ GgCountPlaces(const GgMetaPageData *meta)
 }
 
 static void
-ReadSegment(Relation index, const GgMetaPageData *meta, const GgSegment *segment, uint32 first,
-			uint32 count, ItemPointerData *tids)
+ReadSegment(const GgTarget *target, const GgMetaPageData *meta, const GgSegment *segment,
+			uint32 first, uint32 count, ItemPointerData *tids)
 {
+	Relation	index = target->index;
+	BlockNumber length = 0;
 	GgArray		array;
 
 	GgFindArray(meta, segment->id, GG_KIND_TIDS, &array);
@@ -38,7 +40,12 @@ ReadSegment(Relation index, const GgMetaPageData *meta, const GgSegment *segment
 			row % GG_TIDS_PER_PAGE;
 
 		for (uint32 i = 0; i < here; i++)
+		{
 			tids[done + i] = entry[i].tid;
+			if (ItemPointerIsValid(&entry[i].tid))
+				GgCheckTid(index, target->heap, BufferGetBlockNumber(buffer), &entry[i].tid,
+						   &length);
+		}
 		GgTestForOldSnapshot(GetActiveSnapshot(), index, BufferGetPage(buffer));
 		UnlockReleaseBuffer(buffer);
 		done += here;
@@ -49,9 +56,11 @@ ReadSegment(Relation index, const GgMetaPageData *meta, const GgSegment *segment
 
 /* The rows of one delta page from a slot on, count at the most. */
 static uint32
-ReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *array, uint32 slot,
-			  uint32 count, ItemPointerData *tids)
+ReadDeltaPage(const GgTarget *target, const GgMetaPageData *meta, const GgArray *array,
+			  uint32 slot, uint32 count, ItemPointerData *tids)
 {
+	Relation	index = target->index;
+	BlockNumber length = 0;
 	uint32		per_page = GgDeltaRowsPerPage(meta);
 	uint64		number = GgDeltaPageOf(meta, slot);
 	uint32		first = slot % per_page;
@@ -74,6 +83,8 @@ ReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *array, 
 		if (first + i < rows)
 			tids[i] = ((GgDeltaRow *) (PageGetContents(page) +
 									   (first + i) * GgDeltaRowBytes(meta)))->tid;
+		if (ItemPointerIsValid(&tids[i]))
+			GgCheckTid(index, target->heap, BufferGetBlockNumber(buffer), &tids[i], &length);
 	}
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);
@@ -81,7 +92,7 @@ ReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *array, 
 }
 
 uint32
-GgReadPlaces(Relation index, const GgMetaPageData *meta, uint64 first, uint32 most,
+GgReadPlaces(const GgTarget *target, const GgMetaPageData *meta, uint64 first, uint32 most,
 			 ItemPointerData *tids)
 {
 	uint64		slots = GgRowsOnPages(meta, meta->delta_pages);
@@ -96,7 +107,7 @@ GgReadPlaces(Relation index, const GgMetaPageData *meta, uint64 first, uint32 mo
 		if (first < segment->rows)
 		{
 			count = (uint32) Min(most, segment->rows - first);
-			ReadSegment(index, meta, segment, (uint32) first, count, tids);
+			ReadSegment(target, meta, segment, (uint32) first, count, tids);
 			return count;
 		}
 		first -= segment->rows;
@@ -106,7 +117,7 @@ GgReadPlaces(Relation index, const GgMetaPageData *meta, uint64 first, uint32 mo
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &delta);
 	most = (uint32) Min(most, slots - first);
 	for (count = 0; count < most;)
-		count += ReadDeltaPage(index, meta, &delta, (uint32) first + count, most - count,
+		count += ReadDeltaPage(target, meta, &delta, (uint32) first + count, most - count,
 							   tids + count);
 	pfree(delta.extents);
 	return count;

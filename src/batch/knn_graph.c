@@ -177,7 +177,7 @@ static uint32
 ScanPlaces(KnnGraph *graph, GgFinder *finder, uint64 first, uint32 most)
 {
 	ItemPointerData tids[CHUNK_PLACES];
-	uint32		count = GgReadPlaces(finder->target->index, graph->meta, first, most, tids);
+	uint32		count = GgReadPlaces(finder->target, graph->meta, first, most, tids);
 
 	SearchRows(graph, finder, tids, count);
 	return count;

@@ -55,7 +55,7 @@ TakePlace(Sample *sample, GgFinder *finder, IndexFetchTableData *fetch, TupleTab
 	bool		call_again = false;
 	Datum		value;
 
-	if (GgReadPlaces(sample->target.index, meta, place, 1, &tid) == 0 ||
+	if (GgReadPlaces(&sample->target, meta, place, 1, &tid) == 0 ||
 		!ItemPointerIsValid(&tid) ||
 		!table_index_fetch_tuple(fetch, &tid, GetActiveSnapshot(), slot, &call_again, NULL))
 		return;

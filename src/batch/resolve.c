@@ -234,9 +234,12 @@ ReadTids(GgLists *lists, RowItem *items, uint32 count)
 		if (!BufferIsValid(buffer))
 			continue;
 		tid = TidOnPage(lists, list, row, buffer);
-		if (ItemPointerIsValid(&tid))
-			items[i].key = (uint64) ItemPointerGetBlockNumber(&tid) << 16 |
-				ItemPointerGetOffsetNumber(&tid);
+		if (!ItemPointerIsValid(&tid))
+			continue;
+		GgCheckTid(lists->target->index, lists->target->heap, BufferGetBlockNumber(buffer), &tid,
+				   &lists->heap_blocks);
+		items[i].key = (uint64) ItemPointerGetBlockNumber(&tid) << 16 |
+			ItemPointerGetOffsetNumber(&tid);
 	}
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);

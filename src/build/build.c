@@ -217,6 +217,8 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgOptions	options;
 	GgBuild    *build;
 	GgParticipant *process;
+	GgCaller	caller;
+	bool		as_owner;
 	MemoryContext old;
 
 	if (RelationGetNumberOfBlocks(index) != 0)
@@ -226,6 +228,9 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgInitMeta(meta, index, &options);
 	build = CreateBuild(heap, meta, &options);
 	process = &build->process;
+	as_owner = GgEvaluatesAsOwner(index, meta);
+	if (as_owner)
+		GgActAsOwner(heap, &caller);
 	old = MemoryContextSwitchTo(build->context);
 	build->sample = GgInheritSample(heap, index);
 	GgBeginProcesses(process, heap, index, indexInfo, meta, &build->plan);
@@ -251,6 +256,8 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 		GgEndHandOver(&build->works[i].device);
 	LogTimes(build, RelationGetRelationName(index), result);
 	GgEndProcesses(process);
+	if (as_owner)
+		GgActAsCaller(&caller);
 
 	MemoryContextDelete(build->context);
 	pfree(meta);

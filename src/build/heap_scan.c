@@ -475,9 +475,19 @@ GgLeaveScan(GgScan *scan, double heap_rows)
 void
 GgScanHeap(GgScan *scan, TableScanDesc parallel_scan)
 {
-	double		heap_rows = table_index_build_scan(scan->heap, scan->index, scan->indexInfo, true,
-												   false, AddRow, scan, parallel_scan);
+	const bool	tell = GgEvaluatesAsOwner(scan->index, scan->meta);
+	GgRights	rights;
+	double		heap_rows;
 
+	if (tell)
+	{
+		GgFindRights(&rights, scan->index, scan->heap);
+		GgTellRights(&rights);
+	}
+	heap_rows = table_index_build_scan(scan->heap, scan->index, scan->indexInfo, true, false,
+									   AddRow, scan, parallel_scan);
+	if (tell)
+		GgTellNoRights(&rights);
 	GgLeaveScan(scan, heap_rows);
 }
 

@@ -13,11 +13,23 @@
 #include "build/area.h"
 #include "build/memory.h"
 #include "storage/filter_column.h"
+#include "storage/inspect.h"
 #include "storage/type.h"
 
 #include "access/parallel.h"
 #include "access/relscan.h"
 #include "nodes/execnodes.h"
+
+/*
+ * Without vectors, scans read a row's value from the table.  There they evaluate an expression as
+ * the table's owner with the system's search_path (scan/table_order.c).  So a build does likewise,
+ * and fails where they would.
+ */
+static inline bool
+GgEvaluatesAsOwner(Relation index, const GgMetaPageData *meta)
+{
+	return meta->coded != GG_CODES_NONE && GgIsExpression(index);
+}
 
 /* What all processes share about the scan. */
 typedef struct GgScanShared

@@ -83,8 +83,10 @@ GgBeginSlice(GgMergeTarget *target)
 	if (target->instance == 0)
 	{
 		GgMetaPageData *head;
-		Buffer		buffer = GgLockMeta(target->index, BUFFER_LOCK_SHARE, &head);
+		Buffer		buffer;
 
+		GgCheckNotEmpty(target->index);
+		buffer = GgLockMeta(target->index, BUFFER_LOCK_SHARE, &head);
 		target->instance = head->instance;
 		UnlockReleaseBuffer(buffer);
 		target->locator = GgLocator(target->index);
@@ -182,6 +184,21 @@ ReadSegmentPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgArray
 							  &buffer))
 		GiveUp();
 	return buffer;
+}
+
+/* What was read of an array, at that byte, is not what it may be. */
+pg_noreturn static void pg_attribute_printf(4, 5)
+ReportBytes(GgMergeTarget *target, const GgArray *array, uint64 offset, const char *fmt,...)
+{
+	char		what[128];
+	va_list		args;
+
+	va_start(args, fmt);
+	vsnprintf(what, sizeof(what), fmt, args);
+	va_end(args);
+	/* the index is open in slices only */
+	GgBeginSlice(target);
+	GgReportCorruption(target->index, GgArrayBlock(array, offset / GG_PAGE_PAYLOAD), "%s", what);
 }
 
 /* Copy bytes of an array, in slices. */
@@ -315,11 +332,9 @@ GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *i
 	ReadBytes(target, meta, &input->offsets_array, 0, (char *) input->offsets, bytes);
 	for (uint32 i = 0; i < input->nodes; i++)
 		if (input->offsets[i] > input->offsets[i + 1] || input->offsets[i + 1] > input->rows)
-			ereport(ERROR,
-					(errcode(ERRCODE_INDEX_CORRUPTED),
-					 errmsg("the rows of node %u of segment %u are out of range", i,
-							input->segment.id),
-					 errhint("REINDEX the index.")));
+			ReportBytes(target, &input->offsets_array, (uint64) i * sizeof(uint32),
+						"the rows of node %u of segment %u are out of range", i,
+						input->segment.id);
 }
 
 /* Copy the rows that start on a delta page, and the rest of one that is longer. */
@@ -449,11 +464,9 @@ GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 		uint32		neighbor = out[i] & ~GG_EDGE_MARK;
 
 		if (out[i] != GG_NO_NODE && neighbor >= input->nodes)
-			ereport(ERROR,
-					(errcode(ERRCODE_INDEX_CORRUPTED),
-					 errmsg("a list of segment %u names node %u of %u", input->segment.id,
-							neighbor, input->nodes),
-					 errhint("REINDEX the index.")));
+			ReportBytes(target, &input->adjacency_array, first * bytes + i * sizeof(uint32),
+						"a list of segment %u names node %u of %u", input->segment.id, neighbor,
+						input->nodes);
 	}
 }
 
@@ -471,11 +484,9 @@ GgReadPivots(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInp
 	{
 		nodes[i] = entries[i].node;
 		if (nodes[i] >= input->nodes)
-			ereport(ERROR,
-					(errcode(ERRCODE_INDEX_CORRUPTED),
-					 errmsg("a pivot of segment %u is node %u of %u", input->segment.id, nodes[i],
-							input->nodes),
-					 errhint("REINDEX the index.")));
+			ReportBytes(target, &array, (uint64) i * sizeof(GgPivotEntry),
+						"a pivot of segment %u is node %u of %u", input->segment.id, nodes[i],
+						input->nodes);
 	}
 	pfree(entries);
 	return nodes;

@@ -35,7 +35,7 @@
 typedef enum JobState
 {
 	JOB_FREE,
-	JOB_WAITING,
+	JOB_WAITING,				/* from retry on */
 	JOB_RUNNING,
 	JOB_FAILED					/* until retry; then as good as free */
 } JobState;
@@ -48,7 +48,7 @@ typedef struct Job
 	bool		again;			/* to be looked at: taken, or asked for, since the worker looked */
 	bool		renewed;		/* asked for since the worker looked, or took it */
 	bool		shrink;			/* asked for that, too */
-	TimestampTz retry;
+	TimestampTz retry;			/* a merge has failed, and the next one is not to begin before */
 	uint64		turn;			/* WAITING: those that wait longer have less */
 	GgJobWatch	watch;
 
@@ -162,8 +162,10 @@ PutJob(Oid database, Oid index, bool shrink, int *place)
 	job = FindJob(database, index);
 	if (job != NULL && job->state == JOB_RUNNING)
 		job->again = job->renewed = true;
-	else if (job == NULL || (job->state == JOB_FAILED && job->retry <= now))
+	else if (job == NULL || job->state == JOB_FAILED)
 	{
+		TimestampTz retry = job == NULL ? 0 : job->retry;
+
 		if (job == NULL)
 			job = FindRoom();
 		if (job != NULL)
@@ -171,6 +173,7 @@ PutJob(Oid database, Oid index, bool shrink, int *place)
 			memset(job, 0, sizeof(*job));
 			job->database = database;
 			job->index = index;
+			job->retry = retry;
 			AddTurn(job);
 		}
 	}
@@ -216,16 +219,17 @@ GgEndJob(Oid index, bool failed)
 
 	SpinLockAcquire(&shared->mutex);
 	job = FindJob(MyDatabaseId, index);
-	if (job != NULL && job->state == JOB_RUNNING && job->renewed && !failed)
+	if (job != NULL)
+		job->retry = failed ? TimestampTzPlusMilliseconds(now, RETRY_MS) : 0;
+	if (job != NULL && job->state == JOB_RUNNING && job->renewed)
 	{
-		/* asked for while the worker gave way, or found the index locked */
+		/* asked for while the worker failed, gave way, or found the index locked */
 		memset(&job->watch, 0, sizeof(job->watch));
 		AddTurn(job);
 	}
 	else if (job != NULL)
 	{
 		job->state = failed ? JOB_FAILED : JOB_FREE;
-		job->retry = TimestampTzPlusMilliseconds(now, RETRY_MS);
 		job->pid = 0;
 	}
 	SpinLockRelease(&shared->mutex);
@@ -267,31 +271,40 @@ GgTakeWorkerPlace(void)
 	return my_place >= 0;
 }
 
-/* The job that waits longest, or NULL.  The mutex is held. */
+/*
+ * The job that waits longest.  Where all have failed less than a minute ago, the one that may begin
+ * first.  NULL: there is none.  The mutex is held.
+ */
 static Job *
-NextJob(void)
+NextJob(TimestampTz now)
 {
 	Job		   *next = NULL;
 
 	for (int i = 0; i < MAX_JOBS; i++)
 	{
 		Job		   *job = &shared->jobs[i];
+		TimestampTz from = Max(job->retry, now);
 
-		if (job->state == JOB_WAITING && (next == NULL || job->turn < next->turn))
+		if (job->state != JOB_WAITING)
+			continue;
+		if (next == NULL || from < Max(next->retry, now) ||
+			(from == Max(next->retry, now) && job->turn < next->turn))
 			next = job;
 	}
 	return next;
 }
 
 Oid
-GgTakeJob(GgJobWatch *watch)
+GgTakeJob(GgJobWatch *watch, bool *wait)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	Oid			index = InvalidOid;
 	Job		   *job;
 
 	SpinLockAcquire(&shared->mutex);
-	job = NextJob();
-	if (job != NULL && job->database == MyDatabaseId)
+	job = NextJob(now);
+	*wait = job != NULL && job->database == MyDatabaseId && job->retry > now;
+	if (job != NULL && job->database == MyDatabaseId && !*wait)
 	{
 		job->state = JOB_RUNNING;
 		job->again = true;
@@ -369,10 +382,13 @@ GgWasAskedAgain(Oid index, bool *shrink)
 bool
 GgOthersWait(void)
 {
+	TimestampTz now = GetCurrentTimestamp();
+	const Job  *next;
 	bool		others;
 
 	SpinLockAcquire(&shared->mutex);
-	others = NextJob() != NULL;
+	next = NextJob(now);
+	others = next != NULL && next->retry <= now;
 	SpinLockRelease(&shared->mutex);
 	return others;
 }
@@ -389,7 +405,7 @@ GgWorkerGone(Oid closed)
 	for (int i = 0; i < MAX_JOBS; i++)
 		if (shared->jobs[i].state == JOB_WAITING && shared->jobs[i].database == closed)
 			shared->jobs[i].state = JOB_FREE;
-	next = NextJob();
+	next = NextJob(now);
 	if (next != NULL)
 		database = next->database;
 	/* under the same lock: a later request finds that a worker is at work or is being started */
@@ -444,7 +460,7 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 
 		if (job->state == JOB_FREE || (job->state == JOB_FAILED && job->retry <= now))
 			continue;
-		if (job->state == JOB_WAITING)
+		if (job->state == JOB_WAITING && job->retry <= now)
 			phase = "waiting for a worker";
 		else if (job->state == JOB_RUNNING)
 			phase = job->merging ? phases[job->phase] : "watching";

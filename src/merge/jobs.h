@@ -26,25 +26,29 @@ extern bool GgTakeWorkerPlace(void);
 
 /*
  * Take the index that waits longest, and what was seen of it before.  InvalidOid: none waits, or
- * the next is one of another database, for which this worker makes room.
+ * the next is one of another database, for which this worker makes room.  *wait: ask again later;
+ * the merges of all that wait have failed less than a minute ago.
  */
-extern Oid	GgTakeJob(GgJobWatch *watch);
+extern Oid	GgTakeJob(GgJobWatch *watch, bool *wait);
 
 /* Have the index wait for its next turn. */
 extern void GgYieldJob(Oid index, const GgJobWatch *watch);
 
-/* Take the index off the list, or have it wait after a failure. */
+/*
+ * Take the index off the list, unless it was asked for meanwhile.  After a failure no merge of it
+ * begins for a minute.
+ */
 extern void GgEndJob(Oid index, bool failed);
 
 /* Was the index asked for since the last look?  *shrink: to be made smaller, too. */
 extern bool GgWasAskedAgain(Oid index, bool *shrink);
 
-/* Does an index wait for a worker? */
+/* Does an index wait for a worker, and may be merged by now? */
 extern bool GgOthersWait(void);
 
 /*
  * This worker ends.  Its place goes to one for an index that waits.  closed: a database that lets
- * no worker in, whose indexes no longer wait; or invalid.
+ * no worker in, or is wanted by somebody, and whose indexes no longer wait; or invalid.
  */
 extern void GgWorkerGone(Oid closed);
 

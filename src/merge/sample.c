@@ -10,7 +10,7 @@
  * A build takes over what the index had: the file that it had before the command is there until the
  * transaction ends.  A new index takes over the sample of another valid index of the same column,
  * or expression, and metric, which may be one that the command has dropped (ALTER TABLE).  Among
- * several it prefers one of the same definition: REINDEX CONCURRENTLY builds a copy of that.
+ * several the one counts of which it is a copy (REINDEX CONCURRENTLY), or that is most like it.
  *
  * No lock is waited for: who builds one index holds it exclusively, and may want the other.
  */
@@ -192,6 +192,27 @@ HaveSameDefinition(HeapTuple a, HeapTuple b, HeapTuple class_a, HeapTuple class_
 	return HaveSame(RELOID, class_a, class_b, Anum_pg_class_reloptions);
 }
 
+/*
+ * Is this the name that the copy of an index of the other name gets?  ALTER TABLE gives it the same
+ * one.  REINDEX CONCURRENTLY cuts it where it is long, and adds "_ccnew", perhaps with a number.
+ */
+static bool
+IsNameOfCopy(const char *copy, const char *name)
+{
+	const char *end = NULL;
+
+	for (const char *at = copy; (at = strstr(at, "_ccnew")) != NULL; at++)
+		end = at;
+	return strcmp(copy, name) == 0 || (end != NULL && strncmp(copy, name, end - copy) == 0);
+}
+
+typedef enum Likeness
+{
+	ANOTHER,					/* with the same key */
+	TWIN,						/* of the same definition */
+	ORIGINAL					/* of which the index is a copy */
+} Likeness;
+
 typedef struct Reading
 {
 	Relation	index;			/* that is built */
@@ -254,11 +275,20 @@ typedef struct Sources
 	HeapTuple	row;			/* of pg_index, as it is */
 	HeapTuple	class;			/* of pg_class */
 	List	   *others;			/* rows of pg_index */
-	bool		found;			/* one of the definition that is looked for */
+	bool		found;			/* one that is so like it */
 } Sources;
 
+static Likeness
+LikenessOf(const Sources *sources, HeapTuple row, HeapTuple class)
+{
+	if (!HaveSameDefinition(sources->row, row, sources->class, class))
+		return ANOTHER;
+	return IsNameOfCopy(RelationGetRelationName(sources->index),
+						NameStr(((Form_pg_class) GETSTRUCT(class))->relname)) ? ORIGINAL : TWIN;
+}
+
 static GgLearnSample *
-TryOther(Sources *sources, HeapTuple other, bool same)
+TryOther(Sources *sources, HeapTuple other, Likeness likeness)
 {
 	Relation	index = sources->index;
 	HeapTuple	class = ClassBefore(((Form_pg_index) GETSTRUCT(other))->indexrelid);
@@ -268,15 +298,15 @@ TryOther(Sources *sources, HeapTuple other, bool same)
 		return NULL;
 	form = (Form_pg_class) GETSTRUCT(class);
 	if (form->relam != index->rd_rel->relam || form->relkind != RELKIND_INDEX ||
-		HaveSameDefinition(sources->row, other, sources->class, class) != same)
+		LikenessOf(sources, other, class) != likeness)
 		return NULL;
 	sources->found = true;
 	return TryFile(index, form);
 }
 
-/* The sample of another index that has the same definition, or that has another one. */
+/* The sample of another index that is so like it. */
 static GgLearnSample *
-SampleOf(Sources *sources, bool same)
+SampleOf(Sources *sources, Likeness likeness)
 {
 	GgLearnSample *sample = NULL;
 	ListCell   *cell;
@@ -291,7 +321,7 @@ SampleOf(Sources *sources, bool same)
 			!form->indisvalid || !HaveSameKey(sources->row, other) ||
 			!ConditionalLockRelationOid(form->indexrelid, AccessShareLock))
 			continue;
-		sample = TryOther(sources, other, same);
+		sample = TryOther(sources, other, likeness);
 		UnlockRelationOid(form->indexrelid, AccessShareLock);
 	}
 	return sample;
@@ -304,12 +334,12 @@ SampleOfOthers(Relation heap, Relation index)
 		.index = index, .row = index->rd_indextuple,
 		.class = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(index))),
 		.others = RowsBefore(IndexRelationId, IndexIndrelidIndexId, Anum_pg_index_indrelid,
-							 RelationGetRelid(heap))
+							 GgTableInPlace(heap))
 	};
-	GgLearnSample *sample = SampleOf(&sources, true);
+	GgLearnSample *sample = NULL;
 
-	if (!sources.found)
-		sample = SampleOf(&sources, false);
+	for (int likeness = ORIGINAL; likeness >= ANOTHER && !sources.found; likeness--)
+		sample = SampleOf(&sources, (Likeness) likeness);
 	ReleaseSysCache(sources.class);
 	return sample;
 }

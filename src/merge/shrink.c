@@ -14,9 +14,14 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/storage.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "utils/resowner.h"
+
+/* A free end is given back before all is moved where it is this part of the relation. */
+#define LEAST_TAIL			5
 
 /* Does nobody else hold a lock of the index that stands in the way of this one? */
 static bool
@@ -209,42 +214,83 @@ Move(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
 
 /* ---- truncation -------------------------------------------------------------------------- */
 
+/* Does the free end make the relation a good deal shorter, before what lies high is moved? */
+static bool
+IsLong(BlockNumber length, BlockNumber high)
+{
+	return high <= length - length / LEAST_TAIL;
+}
+
 /*
  * The end of the relation is free.  The directory forgets it first, so a crash in between leaves
- * blocks that belong to nobody, as one between an extension and its record does.
+ * blocks that belong to nobody, as one between an extension and its record does.  The index is
+ * locked.
  */
 static GgShrinkResult
-Truncate(GgMergeTarget *target, GgMetaPageData *meta)
+TruncateLocked(GgMergeTarget *target, GgMetaPageData *meta)
 {
 	Relation	index = target->index;
+	Buffer		metabuf = GgLockDirectory(index, meta);
 	GgMoves		moves;
-	Buffer		metabuf;
 	BlockNumber length;
+	BlockNumber high;
 
-	if (!TryLock(index, AccessExclusiveLock))
-		return GG_SHRINK_WAITS;
-	metabuf = GgLockDirectory(index, meta);
 	(void) GgFreeTaken(meta);
 	GgReleaseParked(index, target->heap, meta);
 	length = PlanStep(index, meta, false, &moves);
-	if (length == 0 || moves.n > 0)
-		UnlockReleaseBuffer(metabuf);
-	else
+	high = GgForgetTail(meta);
+	if (length == 0 || (moves.n > 0 && !IsLong(length, high)))
 	{
-		(void) GgForgetTail(meta);
-		GgStoreMeta(index, target->heap, metabuf, meta);
-		GgHold(GG_HOLD_TRUNCATE);
-		/* standbys keep the lock until the commit reaches them */
-		if (target->sliced)
-			ForceSyncCommit();
-		RelationTruncate(index, GgHighWater(meta));
-		ereport(DEBUG1,
-				(errmsg_internal("truncated gpugraph index \"%s\" from %u to %u blocks",
-								 RelationGetRelationName(index), length, GgHighWater(meta))));
+		UnlockReleaseBuffer(metabuf);
+		return GG_SHRINK_WAITS;
 	}
+	/* directory pages at the end may go with that, too */
+	GgSettleDirectory(index, target->heap, meta);
+	(void) GgForgetTail(meta);
+	GgStoreMeta(index, target->heap, metabuf, meta);
+	high = GgHighWater(meta);
+	GgHold(GG_HOLD_TRUNCATE);
+	RelationTruncate(index, high);
+	ereport(DEBUG1,
+			(errmsg_internal("truncated gpugraph index \"%s\" from %u to %u blocks",
+							 RelationGetRelationName(index), length, high)));
+	return moves.n > 0 ? GG_SHRINK_WAITS : GG_SHRINK_DONE;
+}
+
+/*
+ * Standbys keep AccessExclusiveLock until the transaction that has it ends there, and VACUUM goes
+ * on with other indexes and the table.  So VACUUM takes the lock in a subtransaction, which it
+ * rolls back: that record, too, has standbys give back the lock, and a truncation stays.
+ */
+static GgShrinkResult
+TruncateInVacuum(GgMergeTarget *target, GgMetaPageData *meta)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	GgShrinkResult result = GG_SHRINK_WAITS;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	if (TryLock(target->index, AccessExclusiveLock))
+		result = TruncateLocked(target, meta);
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (XLogStandbyInfoActive())
+		XLogFlush(XactLastRecEnd);
+	return result;
+}
+
+static GgShrinkResult
+Truncate(GgMergeTarget *target, GgMetaPageData *meta)
+{
 	if (!target->sliced)
-		UnlockRelation(index, AccessExclusiveLock);
-	return length == 0 || moves.n > 0 ? GG_SHRINK_WAITS : GG_SHRINK_DONE;
+		return TruncateInVacuum(target, meta);
+	if (!TryLock(target->index, AccessExclusiveLock))
+		return GG_SHRINK_WAITS;
+	/* standbys keep the lock until the commit reaches them */
+	ForceSyncCommit();
+	return TruncateLocked(target, meta);
 }
 
 /* ---- a step ------------------------------------------------------------------------------ */
@@ -265,6 +311,7 @@ GgShrinkStep(GgMergeTarget *target)
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgMoves		moves = {.n = 0};
 	GgShrinkResult result = GG_SHRINK_WAITS;
+	BlockNumber length;
 	bool		move = false;
 
 	GgBeginSlice(target);
@@ -273,10 +320,13 @@ GgShrinkStep(GgMergeTarget *target)
 	GgForgetPassed(target->heap, meta);
 	if (!GgMayTruncate(target->heap))
 		result = GG_SHRINK_DONE;
-	else if (PlanStep(target->index, meta, false, &moves) > 0)
+	else if ((length = PlanStep(target->index, meta, false, &moves)) > 0)
 	{
-		move = (moves.n > 0 || moves.directory) && !MovesWouldWait(target->index, &moves);
-		if (moves.n == 0 && !moves.directory)
+		const bool	moving = moves.n > 0 || moves.directory;
+
+		move = moving && !MovesWouldWait(target->index, &moves);
+		/* what is moved now waits for a transaction id, and VACUUM does not come back soon */
+		if (!moving || IsLong(length, GgForgetTail(meta)))
 			result = Truncate(target, meta);
 	}
 	else if (PlanStep(target->index, meta, true, &moves) > 0)

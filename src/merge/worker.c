@@ -43,17 +43,19 @@ pg_noreturn extern PGDLLEXPORT void GgMergeWorkerMain(Datum arg);
 static Oid	my_index = InvalidOid;
 static GgJobWatch my_watch;
 static bool connected = false;
+static bool gives_way = false;
 
 /*
  * Called however the worker ends.  Where it could not connect, the database may be gone, or let
- * nobody in: its indexes are taken off the list, until they are asked for again.
+ * nobody in, and where it gives way, somebody wants the database: its indexes are taken off the
+ * list, until they are asked for again.
  */
 static void
 WorkerExit(int code, Datum arg)
 {
 	if (my_index != InvalidOid)
 		GgEndJob(my_index, code != 0);
-	GgWorkerGone(connected ? InvalidOid : DatumGetObjectId(arg));
+	GgWorkerGone(connected && !gives_way ? InvalidOid : DatumGetObjectId(arg));
 }
 
 static void
@@ -247,6 +249,25 @@ TryIndex(MemoryContext context)
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
+/*
+ * Take the next index.  False: this worker is to end.  Where merges have failed, it waits until
+ * they may begin again, or others want it or the database.
+ */
+static bool
+TakeIndex(void)
+{
+	bool		wait;
+
+	while ((my_index = GgTakeJob(&my_watch, &wait)) == InvalidOid && wait && !gives_way)
+	{
+		Wait();
+		StartTransactionCommand();
+		gives_way = GgDatabaseIsWanted();
+		CommitTransactionCommand();
+	}
+	return my_index != InvalidOid;
+}
+
 void
 GgMergeWorkerMain(Datum arg)
 {
@@ -270,7 +291,7 @@ GgMergeWorkerMain(Datum arg)
 	context = AllocSetContextCreate(TopMemoryContext, "gpugraph merge worker",
 									ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
-	while ((my_index = GgTakeJob(&my_watch)) != InvalidOid)
+	while (TakeIndex())
 		TryIndex(context);
 	proc_exit(0);
 }

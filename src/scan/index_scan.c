@@ -251,6 +251,8 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 		page = BufferGetPage(buffer);
 		*tid = ((GgDeltaRow *) (PageGetContents(page) + offset))->tid;
 	}
+	if (ItemPointerIsValid(tid))
+		GgCheckTid(so->index, so->heap, BufferGetBlockNumber(buffer), tid, &so->heap_length);
 	GgTestForOldSnapshot(so->snapshot, so->index, page);
 	UnlockReleaseBuffer(buffer);
 	return ItemPointerIsValid(tid);
@@ -605,7 +607,8 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 		if (so->current->heap_blocks > 0)
 			GgPinRow(scan);
 	}
-	scan->xs_recheck = found && so->recheck;
+	/* words that are exact may be damaged: no row comes that a condition leaves out */
+	scan->xs_recheck = found && scan->numberOfKeys > 0;
 	scan->xs_recheckorderby = false;
 	if (found && WantsTrueOrder(so))
 	{

@@ -193,6 +193,7 @@ struct GgScanOpaque
 {
 	Relation	index;
 	Relation	heap;
+	BlockNumber heap_length;	/* of the table, at least; 0: not known yet */
 	MemoryContext context;		/* everything of one rescan */
 	bool		prepared;		/* the directory was read ... */
 	bool		started;		/* ... and streams were opened */

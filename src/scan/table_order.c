@@ -67,6 +67,7 @@ typedef struct GgTableOrder
 	TupleTableSlot *slot;
 	EState	   *estate;
 	ExprState  *expression;		/* of the key; NULL: it is a column */
+	GgRights	rights;			/* with which that is evaluated */
 	const GgOpclass *opclass;
 	gg_distance_fn distance;
 	void	   *row;			/* a value as a row */
@@ -96,15 +97,18 @@ Begin(IndexScanDesc scan)
 	order->fetch = GgBeginFetch(scan->heapRelation);
 	order->slot = table_slot_create(scan->heapRelation, NULL);
 	order->estate = CreateExecutorState();
-	if (scan->indexRelation->rd_index->indkey.values[0] == InvalidAttrNumber)
+	if (GgIsExpression(scan->indexRelation))
 	{
 		GgCaller	caller;
 
+		GgFindRights(&order->rights, scan->indexRelation, scan->heapRelation);
+		GgTellRights(&order->rights);
 		GgActAsOwner(scan->heapRelation, &caller);
 		order->expression =
 			ExecPrepareExpr(linitial(RelationGetIndexExpressions(scan->indexRelation)),
 							order->estate);
 		GgActAsCaller(&caller);
+		GgTellNoRights(&order->rights);
 	}
 	order->opclass = GgIndexOpclass(scan->indexRelation);
 	order->distance = gg_distance_function(so->meta->metric, so->meta->element);
@@ -293,7 +297,10 @@ ReadBatch(IndexScanDesc scan, uint64 due)
 
 	/* what an expression calls is the owner's */
 	if (order->expression != NULL)
+	{
+		GgTellRights(&order->rights);
 		GgActAsOwner(scan->heapRelation, &caller);
+	}
 	while (order->next < order->nbatch && order->taken + nlater < due)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -302,7 +309,10 @@ ReadBatch(IndexScanDesc scan, uint64 due)
 		order->next++;
 	}
 	if (order->expression != NULL)
+	{
 		GgActAsCaller(&caller);
+		GgTellNoRights(&order->rights);
+	}
 	for (uint32 i = 0; i < nlater; i++)
 		ReadValue(so, order, &order->batch[later[i]]);
 	if (nlater > 0)

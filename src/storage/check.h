@@ -5,13 +5,12 @@
 #ifndef GG_CHECK_H
 #define GG_CHECK_H
 
+#include "storage/codes.h"
 #include "storage/directory.h"
 #include "storage/type.h"
 
-#include "port/pg_bswap.h"
 #include "utils/snapshot.h"
 #include "utils/tuplesort.h"
-#include "utils/uuid.h"
 
 typedef struct GgCheck
 {
@@ -28,20 +27,50 @@ typedef struct GgCheck
 	bool		twice;			/* the suspect is one that is in the index twice */
 	uint32		met;			/* how often it was met by now */
 	bool		(*is_unused) (struct GgCheck *check, int64 key);	/* its line pointer, still */
+	const char *differs;		/* what the table has otherwise in the suspect's row */
 	const GgOpclass *opclass;
 	Size		row_bytes;
 	void	   *row;			/* one vector */
+	GgCoder    *coder;			/* heap_check, where the index has codes and no vectors */
+	void	   *decoded;		/* one vector, from its code */
+	struct GgCheckRow *nodes;	/* heap_check: vector and base of each node of a segment */
 } GgCheck;
 
 /*
- * A row as index and table must agree on it: its TID, and a digest of its filter words and NULL
- * bits.  The digest begins with 0, and GgMixWord() adds one word after the other, NULL bits last.
+ * A row as index and table must agree on it: its TID, and digests.  That of the filter words begins
+ * with 0, and GgMixWord() adds one word after the other.
+ *
+ * With codes alone, vectors are compared as merges compare them: by what their codes are decoded
+ * to.  The base of a code's head has no part in that, and rows that a merge has made one node may
+ * differ in it a little.  So it is compared roughly.
  */
 typedef struct GgCheckRow
 {
 	int64		key;			/* GgTidKey() */
-	uint64		digest;
+	uint32		filters;		/* 28 bits: of filter words and NULL bits */
+	uint32		vector;			/* 28 bits: of the vector as it is stored, or decoded */
+	uint8		base;			/* of the code; 0: there is none */
+	uint16		row;			/* with codes alone, of the vector in the delta; else 0 */
 } GgCheckRow;
+
+/* ---- check_rows.c ------------------------------------------------------ */
+
+/* Digest a vector as it is stored, or what its code says of it.  Sets all but key and filters. */
+extern void GgDigestVector(GgCheck *check, const void *row, GgCheckRow *digests);
+
+/* Digest the code of a piece.  Sets vector and base. */
+extern void GgDigestCode(GgCheck *check, const uint8 *record, GgCheckRow *digests);
+
+/* Digest filter words, whose hash so far is given, and NULL bits. */
+extern uint32 GgDigestFilters(uint64 hash, uint16 nulls);
+
+/* Do these say that index and table have the same vector? */
+extern bool GgVectorsAgree(const GgCheckRow *in_index, const GgCheckRow *in_heap);
+
+/* A sort of rows by TID, of which there are two at a time. */
+extern Tuplesortstate *GgBeginCheckRows(void);
+extern void GgPutCheckRow(Tuplesortstate *rows, const GgCheckRow *row);
+extern bool GgNextCheckRow(Tuplesortstate *rows, GgCheckRow *row);
 
 /* ---- check_structure.c ------------------------------------------------- */
 
@@ -56,9 +85,6 @@ extern bool GgCheckTidsAgain(GgCheck *check);
 
 /* ---- check_heap.c ------------------------------------------------------ */
 
-/* A sort of rows by TID, of which there are two at a time. */
-extern Tuplesortstate *GgBeginCheckRows(void);
-
 /* Compare with the table.  The snapshot must be older than the copy of the directory. */
 extern void GgCheckAgainstHeap(GgCheck *check, Snapshot snapshot);
 
@@ -68,18 +94,6 @@ GgTidKey(const ItemPointerData *tid)
 {
 	return ((int64) ItemPointerGetBlockNumberNoCheck(tid) << 16) |
 		ItemPointerGetOffsetNumberNoCheck(tid);
-}
-
-/*
- * A row is sorted as 16 bytes that compare as the TID does, and then the digest: as a uuid, the one
- * such type that PostgreSQL has.
- */
-static inline void
-GgPutCheckRow(Tuplesortstate *rows, const ItemPointerData *tid, uint64 digest)
-{
-	uint64		image[2] = {pg_hton64((uint64) GgTidKey(tid)), digest};
-
-	tuplesort_putdatum(rows, UUIDPGetDatum((pg_uuid_t *) image), false);
 }
 
 #endif							/* GG_CHECK_H */

@@ -10,10 +10,8 @@
 #include "access/tableam.h"
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
-#include "catalog/pg_type_d.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
-#include "utils/typcache.h"
 
 /* Suspects that are looked for at a time.  Each time reads all TIDs of the index. */
 #define MAX_SUSPECTS	65536
@@ -21,39 +19,11 @@
 typedef struct HeapRows
 {
 	Tuplesortstate *sort;
-	const GgOpclass *opclass;
-	gg_element	stored;			/* in the index */
+	GgCheck	   *check;
 	void	   *row;
 	GgFilterColumns columns;
 	MemoryContext context;		/* reset with every row */
 } HeapRows;
-
-/* ---- sorts --------------------------------------------------------------- */
-
-Tuplesortstate *
-GgBeginCheckRows(void)
-{
-	TypeCacheEntry *type = lookup_type_cache(UUIDOID, TYPECACHE_LT_OPR);
-
-	return tuplesort_begin_datum(UUIDOID, type->lt_opr, InvalidOid, false,
-								 maintenance_work_mem / 2, NULL, TUPLESORT_NONE);
-}
-
-static bool
-NextRow(Tuplesortstate *rows, GgCheckRow *row)
-{
-	Datum		value;
-	bool		isnull;
-	uint64		image[2];
-
-	if (!GgTuplesortGetDatum(rows, &value, &isnull))
-		return false;
-	memcpy(image, DatumGetUUIDP(value), sizeof(image));
-	pfree(DatumGetUUIDP(value));
-	row->key = (int64) pg_ntoh64(image[0]);
-	row->digest = image[1];
-	return true;
-}
 
 /* ---- rows of the table --------------------------------------------------- */
 
@@ -62,6 +32,9 @@ CollectHeapRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, boo
 			   void *state)
 {
 	HeapRows   *rows = state;
+	const GgOpclass *opclass = rows->check->opclass;
+	const GgMetaPageData *meta = rows->check->meta;
+	uint32		dimensions;
 	Datum		value;
 	MemoryContext old;
 
@@ -72,16 +45,20 @@ CollectHeapRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, boo
 
 	old = MemoryContextSwitchTo(rows->context);
 	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
-	if (GgValueToRow(rows->opclass, rows->stored, value,
-					 GgValueDimensions(rows->opclass, value), rows->row))
+	dimensions = GgValueDimensions(opclass, value);
+	if (GgValueToRow(opclass, meta->element, value, dimensions, rows->row))
 	{
 		int64		words[GG_MAX_FILTER_WORDS];
 		uint16		nulls = GgEncodeFilters(&rows->columns, values + 1, isnull + 1, words);
+		GgCheckRow	row = {.key = GgTidKey(tid)};
 		uint64		digest = 0;
 
 		for (int w = 0; w < rows->columns.nwords; w++)
 			digest = GgMixWord(digest, (uint64) words[w]);
-		GgPutCheckRow(rows->sort, tid, GgMixWord(digest, nulls));
+		row.filters = GgDigestFilters(digest, nulls);
+		if (dimensions == meta->dimensions)
+			GgDigestVector(rows->check, rows->row, &row);
+		GgPutCheckRow(rows->sort, &row);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(rows->context);
@@ -185,19 +162,25 @@ ReportTwice(GgCheck *check, int64 key)
 					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
-/* The row of the table and that of the index differ in what: it is a format for its address. */
 static void
-ReportRow(GgCheck *check, const char *what, int64 key)
+ReportMissing(GgCheck *check, int64 key)
 {
-	char	   *address = psprintf("(%u,%u)", (BlockNumber) (key >> 16),
-								   (OffsetNumber) (key & 0xFFFF));
+	GgReportCorruption(check->index, GG_META_BLKNO, "it lacks row (%u,%u) of table \"%s\"",
+					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF),
+					   RelationGetRelationName(check->heap));
+}
 
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" %s row %s of table \"%s\"",
-					RelationGetRelationName(check->index), what, address,
-					RelationGetRelationName(check->heap)),
-			 errhint("REINDEX the index.")));
+/* The table has other values in a row that both have.  It is looked for once more, as above. */
+static void
+ReportOther(GgCheck *check, const char *what, int64 key)
+{
+	check->suspects[0] = key;
+	check->nsuspects = 1;
+	check->differs = what;
+	(void) CheckSuspects(check);
+	GgReportCorruption(check->index, GG_META_BLKNO,
+					   "the table has %s in the row of the TID (%u,%u)", what,
+					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
 /* The rows of the index and the table's visible ones, both sorted. */
@@ -209,13 +192,13 @@ CompareRows(GgCheck *check, Tuplesortstate *heap_rows)
 	GgCheckRow	in_index = {-1},
 				in_heap = {-1};
 	int64		before = -1;
-	bool		more_index = NextRow(index_rows, &in_index);
-	bool		more_heap = NextRow(heap_rows, &in_heap);
+	bool		more_index = GgNextCheckRow(index_rows, &in_index);
+	bool		more_heap = GgNextCheckRow(heap_rows, &in_heap);
 
 	while (more_index || more_heap)
 	{
 		if (!more_index || (more_heap && in_heap.key < in_index.key))
-			ReportRow(check, "lacks", in_heap.key);
+			ReportMissing(check, in_heap.key);
 
 		if (in_index.key == before)
 			ReportTwice(check, in_index.key);
@@ -228,11 +211,13 @@ CompareRows(GgCheck *check, Tuplesortstate *heap_rows)
 		before = in_index.key;
 		if (more_heap && in_heap.key == in_index.key)
 		{
-			if (in_heap.digest != in_index.digest)
-				ReportRow(check, "has other values in the filter columns of", in_heap.key);
-			more_heap = NextRow(heap_rows, &in_heap);
+			if (in_heap.filters != in_index.filters)
+				ReportOther(check, "other values of filter columns", in_heap.key);
+			if (!GgVectorsAgree(&in_index, &in_heap))
+				ReportOther(check, "another vector", in_heap.key);
+			more_heap = GgNextCheckRow(heap_rows, &in_heap);
 		}
-		more_index = NextRow(index_rows, &in_index);
+		more_index = GgNextCheckRow(index_rows, &in_index);
 	}
 	(void) CheckSuspects(check);
 	if (BufferIsValid(current.buffer))
@@ -258,8 +243,7 @@ GgCheckAgainstHeap(GgCheck *check, Snapshot snapshot)
 	info->ii_ExclusionStrats = NULL;
 
 	rows.sort = GgBeginCheckRows();
-	rows.opclass = check->opclass;
-	rows.stored = check->meta->element;
+	rows.check = check;
 	rows.row = palloc(GG_MAX_DIM * sizeof(float));
 	GgGetFilterColumns(check->index, &rows.columns);
 	rows.context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph check row",

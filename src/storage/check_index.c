@@ -11,8 +11,8 @@
  *	   directory says, no NULL bits but those of filter columns, offsets monotone
  *	4. each segment's graph: every node reachable from the pivots
  *	5. with heap_check, TIDs against the table both ways: no TID twice, none that points at an
- *	   unused line pointer, and no row visible to a snapshot taken at the start without its TID
- *	   or with other values in its filter columns
+ *	   unused line pointer, and no row visible to a snapshot taken at the start without its TID,
+ *	   or with another vector, or with other values in its filter columns
  *
  * Locks: AccessShare, as for a query, so inserts and VACUUM go on meanwhile.  A registered snapshot
  * keeps all that the copied directory names, as for a scan.  Their changes are not taken for
@@ -27,9 +27,12 @@
  *
  * WAL has these changes in the same order, so all this holds on a standby, too.
  *
- * Memory: a bit and 4 bytes for each node of the largest segment, 8 bytes for each of its rows if
- * filter columns are compared, and two sorts within maintenance_work_mem.  The adjacency is kept,
- * too, where it fits in maintenance_work_mem, and read node by node where it does not.
+ * Vectors are compared by digests: of what the value in the table would be stored as, bit by bit.
+ *
+ * Memory: a bit and 4 bytes for each node of the largest segment, with heap_check 24 bytes more, 8
+ * bytes for each of its rows if filter columns are compared, and two sorts within
+ * maintenance_work_mem.  The adjacency is kept, too, where it fits in maintenance_work_mem, and read
+ * node by node where it does not.
  */
 #include "storage/check.h"
 #include "storage/inspect.h"
@@ -74,6 +77,11 @@ CheckIndex(GgCheck *check)
 	check->opclass = GgIndexOpclass(check->index);
 	check->row_bytes = GgRowBytes(meta);
 	check->row = palloc(Max(check->row_bytes, 1));
+	if (check->heap_check && meta->coded != GG_CODES_NONE && meta->dimensions > 0)
+	{
+		check->coder = GgMakeCoder(meta, meta->coded);
+		check->decoded = palloc(check->row_bytes);
+	}
 
 	GgCheckStructure(check);
 

@@ -169,7 +169,7 @@ ReaderEnd(Reader *reader)
 
 /* ---- the directory ----------------------------------------------------- */
 
-/* Does the extent's owner exist? */
+/* Does the extent's owner exist?  GgCheckDirectory() knows which kinds have one. */
 static bool
 HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
 {
@@ -184,11 +184,8 @@ HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
 		case GG_KIND_OFFSETS:
 		case GG_KIND_FILTERS:
 			return GgFindSegment(meta, extent->segment) != NULL;
-		case GG_KIND_TAKEN:
-		case GG_KIND_SAMPLE:
-			return extent->segment < meta->next_id;
 		default:
-			return extent->segment == GG_NO_SEGMENT;
+			return true;
 	}
 }
 
@@ -226,10 +223,6 @@ CheckDirectory(GgCheck *check)
 	BlockNumber nblocks = RelationGetNumberOfBlocks(check->index);
 	BlockNumber next = GG_META_BLKNO;
 	GgExtent   *extents;
-
-	if (meta->graph_degree < GG_MIN_GRAPH_DEGREE || meta->graph_degree > GG_MAX_GRAPH_DEGREE)
-		GgReportCorruption(check->index, GG_META_BLKNO, "the graph degree is %u",
-						   meta->graph_degree);
 
 	CheckOwners(check);
 
@@ -325,8 +318,9 @@ IsSoundHead(gg_metric metric, const gg_code_head *head)
 		(isfinite(head->factor) || ((l2 || metric == GG_METRIC_IP) && head->factor < 0));
 }
 
+/* first: the piece's first node in its segment, as below. */
 static void
-CheckCodes(GgCheck *check, const GgPiece *piece)
+CheckCodes(GgCheck *check, const GgPiece *piece, uint32 first)
 {
 	Size		bytes = GgCodeBytes(check->meta, piece->codes);
 	uint8	   *code = palloc(bytes);
@@ -342,6 +336,8 @@ CheckCodes(GgCheck *check, const GgPiece *piece)
 		if (!IsSoundHead((gg_metric) check->meta->metric, &head))
 			GgReportCorruption(check->index, blkno, "code %u of piece %u is not finite", node,
 							   piece->id);
+		if (check->nodes != NULL)
+			GgDigestCode(check, code, &check->nodes[first + node]);
 	}
 	ReaderEnd(&reader);
 	pfree(code);
@@ -349,7 +345,7 @@ CheckCodes(GgCheck *check, const GgPiece *piece)
 
 /* Vectors are sound, and codes are theirs. */
 static void
-CheckVectors(GgCheck *check, const GgPiece *piece)
+CheckVectors(GgCheck *check, const GgPiece *piece, uint32 first)
 {
 	Size		code_bytes = GgCodeBytes(check->meta, piece->codes);
 	GgCoder    *coder = code_bytes > 0 ? GgMakeCoder(check->meta, piece->codes) : NULL;
@@ -369,6 +365,8 @@ CheckVectors(GgCheck *check, const GgPiece *piece)
 							   "vector %u of piece %u has an element that is not finite", node,
 							   piece->id);
 		CheckLength(check, blkno);
+		if (check->nodes != NULL)
+			GgDigestVector(check, check->row, &check->nodes[first + node]);
 		if (coder == NULL)
 			continue;
 		blkno = ReaderNext(&codes, code, code_bytes);
@@ -613,6 +611,10 @@ LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
 {
 	if (bsearch(&key, check->suspects, check->nsuspects, sizeof(int64), CompareKeys) == NULL)
 		return;
+	if (check->differs != NULL)
+		GgReportCorruption(check->index, blkno, "the table has %s in the row of the TID (%u,%u)",
+						   check->differs, (BlockNumber) (key >> 16),
+						   (OffsetNumber) (key & 0xFFFF));
 	if (check->twice ? ++check->met == 2 : check->is_unused(check, key))
 		GgReportCorruption(check->index, blkno, check->twice ?
 						   "the TID (%u,%u) is in the index twice" :
@@ -620,10 +622,13 @@ LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
 						   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
-/* Count one row, whose filter words have that digest.  False when VACUUM has cleared it. */
+/*
+ * Count one row, whose filter words have that digest; row has that of the vector.  False when
+ * VACUUM has cleared it.
+ */
 static bool
 CheckRow(GgCheck *check, BlockNumber blkno, const ItemPointerData *tid, uint16 nulls,
-		 uint64 digest)
+		 uint64 digest, GgCheckRow *row)
 {
 	if (nulls >> check->meta->ncolumns != 0)
 		GgReportCorruption(check->index, blkno,
@@ -638,7 +643,11 @@ CheckRow(GgCheck *check, BlockNumber blkno, const ItemPointerData *tid, uint16 n
 	if (check->again)
 		LookForSuspect(check, blkno, GgTidKey(tid));
 	else if (check->rows != NULL)
-		GgPutCheckRow(check->rows, tid, GgMixWord(digest, nulls));
+	{
+		row->key = GgTidKey(tid);
+		row->filters = GgDigestFilters(digest, nulls);
+		GgPutCheckRow(check->rows, row);
+	}
 	return true;
 }
 
@@ -669,27 +678,53 @@ CheckFilters(GgCheck *check, const GgSegment *segment)
 	return digests;
 }
 
+/* With offsets, go to the node that has the row.  *end: the first row that it has not. */
+static void
+FindNode(Reader *offsets, uint32 row, uint32 *node, uint32 *end)
+{
+	for (; row >= *end; ++*node)
+		(void) ReaderNext(offsets, end, sizeof(*end));
+}
+
 static void
 CheckRows(GgCheck *check, const GgSegment *segment)
 {
 	uint64	   *digests = CheckFilters(check, segment);
+	bool		offsets = check->nodes != NULL && (segment->flags & GG_SEGMENT_OFFSETS) != 0;
 	BlockNumber first = InvalidBlockNumber;
+	uint32		node = 0;		/* behind the row's, with offsets */
+	uint32		end = 0;
 	uint32		dead = 0;
 	Reader		reader;
+	Reader		offset_reader;
 
 	ReaderBegin(&reader, check, segment->id, GG_KIND_TIDS,
 				(uint64) segment->rows * sizeof(GgTidEntry));
+	if (offsets)
+	{
+		ReaderBegin(&offset_reader, check, segment->id, GG_KIND_OFFSETS,
+					((uint64) segment->nodes + 1) * sizeof(uint32));
+		(void) ReaderNext(&offset_reader, &end, sizeof(end));
+	}
 	for (uint32 row = 0; row < segment->rows; row++)
 	{
+		GgCheckRow	check_row = {0};
 		GgTidEntry	entry;
 		BlockNumber blkno = ReaderNext(&reader, &entry, sizeof(entry));
 
 		if (first == InvalidBlockNumber)
 			first = blkno;
-		if (!CheckRow(check, blkno, &entry.tid, entry.nulls, digests == NULL ? 0 : digests[row]))
+		if (offsets)
+			FindNode(&offset_reader, row, &node, &end);
+		if (check->nodes != NULL)
+			check_row = check->nodes[offsets ? node - 1 : row];
+		if (!CheckRow(check, blkno, &entry.tid, entry.nulls, digests == NULL ? 0 : digests[row],
+					  &check_row))
 			dead++;
 	}
 	ReaderEnd(&reader);
+	if (offsets)
+		pfree(offset_reader.array.extents);
 	if (digests != NULL)
 		pfree(digests);
 
@@ -743,26 +778,38 @@ CheckSegment(GgCheck *check, const GgSegment *segment)
 {
 	Size		adjacency_bytes;
 	uint32	   *adjacency = NULL;
+	uint32		first = 0;
 	Seen		nodes;
 
 	adjacency_bytes = (Size) segment->nodes * check->meta->graph_degree * sizeof(uint32);
 	if (adjacency_bytes / 1024 <= (Size) maintenance_work_mem)
 		adjacency = palloc_extended(adjacency_bytes, MCXT_ALLOC_HUGE);
 	SeenInit(&nodes, segment->nodes);
+	if (check->rows != NULL)
+		check->nodes = palloc_extended(segment->nodes * sizeof(GgCheckRow),
+									   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 
 	for (int i = 0; i < check->meta->npieces; i++)
-		if (check->meta->pieces[i].segment != segment->id)
+	{
+		const GgPiece *piece = &check->meta->pieces[i];
+
+		if (piece->segment != segment->id)
 			continue;
-		else if (check->meta->coded != GG_CODES_NONE)
-			CheckCodes(check, &check->meta->pieces[i]);
+		if (check->meta->coded != GG_CODES_NONE)
+			CheckCodes(check, piece, first);
 		else
-			CheckVectors(check, &check->meta->pieces[i]);
+			CheckVectors(check, piece, first);
+		first += piece->nodes;
+	}
 	CheckAdjacency(check, segment, adjacency);
 	CheckPivots(check, segment, &nodes);
 	CheckReachable(check, segment, adjacency, &nodes);
-	CheckRows(check, segment);
 	CheckOffsets(check, segment);
+	CheckRows(check, segment);
 
+	if (check->nodes != NULL)
+		pfree(check->nodes);
+	check->nodes = NULL;
 	SeenFree(&nodes);
 	if (adjacency != NULL)
 		pfree(adjacency);
@@ -778,6 +825,7 @@ CheckDeltaRow(GgCheck *check, const GgArray *array, uint64 number, Page page, Si
 	const char *payload = PageGetContents(page);
 	const GgDeltaRow *head = (const GgDeltaRow *) (payload + offset);
 	Size		have = GgDeltaVectorHere(check->meta);
+	GgCheckRow	check_row = {0};
 	uint64		digest = 0;
 	PGAlignedBlock next;
 
@@ -804,7 +852,9 @@ CheckDeltaRow(GgCheck *check, const GgArray *array, uint64 number, Page page, Si
 		GgReportCorruption(check->index, blkno,
 						   "a vector of the delta has an element that is not finite");
 	CheckLength(check, blkno);
-	return CheckRow(check, blkno, &head->tid, head->nulls, digest);
+	if (check->rows != NULL && !check->again)
+		GgDigestVector(check, check->row, &check_row);
+	return CheckRow(check, blkno, &head->tid, head->nulls, digest, &check_row);
 }
 
 static void

@@ -171,7 +171,10 @@ HeadIsSound(const GgMetaPageData *head, Size payload)
 	if (head->dimensions > GG_MAX_DIM ||
 		head->metric < GG_METRIC_L2 || head->metric > GG_METRIC_L1 ||
 		head->element < GG_ELEMENT_F32 || head->element > GG_ELEMENT_F16 ||
-		head->graph_degree < 1 || head->graph_degree > GG_MAX_DEGREE ||
+		head->graph_degree < GG_MIN_GRAPH_DEGREE || head->graph_degree > GG_MAX_GRAPH_DEGREE ||
+		(head->algorithm == GG_ALGORITHM_CAGRA &&
+		 head->intermediate_graph_degree < head->graph_degree) ||
+		head->intermediate_graph_degree > GG_MAX_DEGREE ||
 		(head->dimensions == 0 && (head->nsegments > 0 || head->delta_pages > 0)) ||
 		!(head->largest_length >= 0) || !ColumnsAreSound(head))
 		return false;
@@ -315,16 +318,27 @@ GgLockDirectory(Relation index, GgMetaPageData *meta)
 }
 
 void
+GgCheckNotEmpty(Relation index)
+{
+	if (RelationGetNumberOfBlocks(index) == 0)
+		GgReportCorruption(index, GG_META_BLKNO, "the file is empty");
+}
+
+void
 GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta)
 {
 	GgMetaPageData *head;
 	GgFilterColumns columns;
-	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
+	Buffer		buffer;
 
+	GgCheckNotEmpty(index);
+	buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
 	GgTestForOldSnapshot(snapshot, index, BufferGetPage(buffer));
 	CopyMeta(index, buffer, meta);
 	UnlockReleaseBuffer(buffer);
 	GgCheckDirectory(index, meta);
+	(void) GgCheckHighWater(index, GgHighWater(meta));
+	GgCheckOpclass(index, meta, GgIndexOpclass(index));
 	GgGetFilterColumns(index, &columns);
 	GgCheckColumns(index, meta, &columns);
 }

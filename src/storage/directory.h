@@ -23,6 +23,9 @@ extern void GgReadMetaOfFile(Relation index, GgMetaPageData *meta);
  */
 extern void GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta);
 
+/* ereport(ERROR) when the relation has no metapage.  To be called before it is first read. */
+extern void GgCheckNotEmpty(Relation index);
+
 /*
  * Lock the metapage as asked.  *head points into the page: only the fields before segments are
  * there, and in format 2 only those up to nextents.

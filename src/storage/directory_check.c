@@ -30,6 +30,27 @@ GgCheckColumns(Relation index, const GgMetaPageData *meta, const GgFilterColumns
 						   ncolumns, meta->filter_words, columns->ncolumns, columns->nwords);
 }
 
+/*
+ * Vectors are measured as the operator class says, and walks and codes go by the metapage.  Halves
+ * of a column are stored as they are.  A column has the dimensions that it was declared with.
+ */
+void
+GgCheckOpclass(Relation index, const GgMetaPageData *meta, const GgOpclass *opclass)
+{
+	const uint32 declared = GgDeclaredDimensions(index);
+
+	if (declared != 0 && meta->dimensions != declared)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the metapage has %u dimensions, the indexed column %u",
+						   meta->dimensions, declared);
+	if (meta->metric != opclass->metric ||
+		(opclass->element == GG_ELEMENT_F16 && meta->element != GG_ELEMENT_F16))
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the metapage has metric %u and elements of type %u, the operator class "
+						   "%u and %u", meta->metric, meta->element, opclass->metric,
+						   opclass->element);
+}
+
 /* How many pages a segment's array must have. */
 static uint64
 SegmentPages(const GgMetaPageData *meta, const GgSegment *segment, GgKind kind)
@@ -135,6 +156,15 @@ CheckDirectoryPages(Relation index, const GgMetaPageData *meta)
 						   meta->ndirectory, blocks, found);
 }
 
+/* Does the extent have an owner as its kind has?  Whether that one exists its array tells. */
+static bool
+OwnerIsSound(const GgMetaPageData *meta, const GgExtent *extent)
+{
+	if (extent->kind == GG_KIND_TAKEN)
+		return extent->segment < meta->next_id;
+	return GgIsArray(extent->kind) || extent->segment == GG_NO_SEGMENT;
+}
+
 static void
 CheckExtents(Relation index, const GgMetaPageData *meta)
 {
@@ -151,6 +181,10 @@ CheckExtents(Relation index, const GgMetaPageData *meta)
 			GgReportCorruption(index, GG_META_BLKNO,
 							   "the extent of %u blocks at block %u is not inside the relation",
 							   extent->nblocks, extent->start);
+		if (!OwnerIsSound(meta, extent))
+			GgReportCorruption(index, GG_META_BLKNO,
+							   "the extent at block %u is of kind %u, and belongs to segment %u",
+							   extent->start, extent->kind, extent->segment);
 	}
 	CheckDelta(index, meta);
 	CheckDirectoryPages(index, meta);

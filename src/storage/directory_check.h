@@ -7,6 +7,7 @@
 
 #include "storage/filter_column.h"
 #include "storage/pages.h"
+#include "storage/type.h"
 
 /* ereport(ERROR) when segments, pieces, delta and extents contradict each other. */
 extern void GgCheckDirectory(Relation index, const GgMetaPageData *meta);
@@ -18,5 +19,8 @@ extern void GgCheckDirectory(Relation index, const GgMetaPageData *meta);
  */
 extern void GgCheckColumns(Relation index, const GgMetaPageData *meta,
 						   const GgFilterColumns *columns);
+
+/* The same of metric and elements, where vectors are read or written. */
+extern void GgCheckOpclass(Relation index, const GgMetaPageData *meta, const GgOpclass *opclass);
 
 #endif							/* GG_DIRECTORY_CHECK_H */

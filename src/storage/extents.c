@@ -459,10 +459,10 @@ UseFreeEnd(GgMetaPageData *meta, int i, uint32 nblocks)
 /*
  * Blocks behind the high water mark are left where an error, a crash or a cancelled merge came
  * between the extension of the relation and the change of the metapage.  They belong to nobody, and
- * are taken before the relation grows.  So none is lost.  Returns the relation's length.
+ * are taken before the relation grows.  So none is lost.
  */
-static BlockNumber
-CheckHighWater(Relation index, BlockNumber high)
+BlockNumber
+GgCheckHighWater(Relation index, BlockNumber high)
 {
 	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
 
@@ -509,9 +509,21 @@ UseOne(Relation index, Relation heap, GgMetaPageData *meta, int i, bool last, Bl
 	return true;
 }
 
+/* Is the end of extent i the lowest free block but for a few that are left to the delta? */
+static bool
+IsLowest(const GgMetaPageData *meta, int i)
+{
+	for (int j = 0; j < meta->nextents; j++)
+		if (meta->extents[j].kind == GG_KIND_FREE && meta->extents[j].parked_xid == 0 &&
+			meta->extents[j].start < meta->extents[i].start)
+			return false;
+	return meta->extents[i].nblocks > GG_MAX_DIRECTORY_PAGES;
+}
+
 /*
  * Take a block from a FREE extent that may be written; false: there is none.  The delta goes on
- * behind its last page if it can, which adds no entry.  Others leave it that room if they can.
+ * behind its last page if it can, which adds no entry.  Others leave it that room if they can, but
+ * for directory pages, which are not to keep the relation from becoming shorter.
  */
 static bool
 UseAnyFree(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind, BlockNumber *blkno)
@@ -523,6 +535,9 @@ UseAnyFree(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind, Blo
 		if (meta->extents[i].kind == GG_KIND_FREE && meta->extents[i].start == next)
 			behind = i;
 	if (behind >= 0 && kind == GG_KIND_DELTA && UseOne(index, heap, meta, behind, false, blkno))
+		return true;
+	if (behind >= 0 && kind == GG_KIND_DIRECTORY && IsLowest(meta, behind) &&
+		UseOne(index, heap, meta, behind, true, blkno))
 		return true;
 
 	/* extents in the metapage first: to change another one is to write directory pages */
@@ -553,7 +568,7 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind
 
 	*blkno = GgHighWater(meta);
 	GgCheckLength(index, (uint64) *blkno + 1);
-	if (*blkno < CheckHighWater(index, *blkno))
+	if (*blkno < GgCheckHighWater(index, *blkno))
 		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
 	buffer = GgExtendOne(index, MAIN_FORKNUM);
 	if (BufferGetBlockNumber(buffer) == *blkno)
@@ -626,8 +641,9 @@ DeltaRun(const GgMetaPageData *meta)
 	return Min(Max(GgHighWater(meta) / DELTA_SHARE, LEAST_DELTA_RUN), MOST_DELTA_RUN);
 }
 
-uint32
-GgRoomForArrays(const GgMetaPageData *meta, const GgExtent *extent)
+/* How many blocks of a FREE extent may an array get?  They are its last ones. */
+static uint32
+RoomForArrays(const GgMetaPageData *meta, const GgExtent *extent)
 {
 	if (extent->kind != GG_KIND_FREE || extent->parked_xid != 0)
 		return 0;
@@ -656,7 +672,7 @@ ChooseFree(const GgMetaPageData *meta, const GgBlocksWanted *wanted)
 	least = Min(least, wanted->rest);
 	for (int i = 0; i < meta->nextents; i++)
 	{
-		uint32		nblocks = GgRoomForArrays(meta, &meta->extents[i]);
+		uint32		nblocks = RoomForArrays(meta, &meta->extents[i]);
 
 		if (nblocks == 0)
 			continue;
@@ -704,7 +720,7 @@ TakeAtEnd(Relation index, GgMetaPageData *meta, uint32 owner, uint32 nblocks, Bl
 {
 	BlockNumber high = GgHighWater(meta);
 	uint32		left = LeaveToDelta(meta);
-	BlockNumber length = CheckHighWater(index, high);
+	BlockNumber length = GgCheckHighWater(index, high);
 
 	GgCheckLength(index, (uint64) high + left + nblocks);
 	if (nblocks > length - high)
@@ -740,7 +756,7 @@ GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, const GgBlocks
 	best = ChooseFree(meta, wanted);
 	if (best >= 0)
 	{
-		nblocks = Min(nblocks, GgRoomForArrays(meta, &meta->extents[best]));
+		nblocks = Min(nblocks, RoomForArrays(meta, &meta->extents[best]));
 		GgCheckFreeBlocks(index, meta, meta->extents[best].start, meta->extents[best].nblocks);
 		*start = meta->extents[best].start == BehindDelta(meta) ?
 			UseFreeEnd(meta, best, nblocks) : UseFree(meta, best, nblocks);

@@ -14,6 +14,9 @@ extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks,
 /* The first block behind every extent.  It and all that follow belong to nobody. */
 extern BlockNumber GgHighWater(const GgMetaPageData *meta);
 
+/* ereport(ERROR) unless the relation has all blocks before this one.  Returns its length. */
+extern BlockNumber GgCheckHighWater(Relation index, BlockNumber high);
+
 /* For qsort() of GgExtents: by their first blocks. */
 extern int	GgCompareStarts(const void *a, const void *b);
 
@@ -70,9 +73,6 @@ extern void GgForgetPassed(Relation heap, GgMetaPageData *meta);
  */
 extern void GgCheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start,
 							  uint32 nblocks);
-
-/* How many blocks of a FREE extent may an array get?  They are its last ones. */
-extern uint32 GgRoomForArrays(const GgMetaPageData *meta, const GgExtent *extent);
 
 /* Cut blocks out of extent i, as an entry of their own: nblocks behind the first `before`. */
 extern GgExtent *GgCutExtent(GgMetaPageData *meta, int i, uint32 before, uint32 nblocks);

@@ -203,7 +203,7 @@ GgActAsOwner(Relation heap, GgCaller *caller)
 	 * What RestrictSearchPath() does, which core has from 17 on.  Here it matters before, too: who
 	 * may only read a table calls functions that run its owner's code.
 	 */
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+	(void) set_config_option("search_path", GG_OWNER_PATH, PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 }
 
@@ -212,6 +212,29 @@ GgActAsCaller(const GgCaller *caller)
 {
 	AtEOXact_GUC(false, caller->nest_level);
 	SetUserIdAndSecContext(caller->userid, caller->sec_context);
+}
+
+static void
+TellRights(void *arg)
+{
+	const GgRights *rights = arg;
+	int			code = geterrcode();
+
+	errcontext("expression of index \"%s\", evaluated as role \"%s\" with search_path = %s",
+			   rights->index, rights->owner, GG_OWNER_PATH);
+	if (code == ERRCODE_UNDEFINED_FUNCTION || code == ERRCODE_AMBIGUOUS_FUNCTION ||
+		code == ERRCODE_UNDEFINED_TABLE || code == ERRCODE_UNDEFINED_OBJECT)
+		errhint("Qualify the names in the functions that the expression calls, or give these "
+				"functions a search_path: ALTER FUNCTION ... SET search_path.");
+}
+
+void
+GgFindRights(GgRights *rights, Relation index, Relation heap)
+{
+	rights->callback.callback = TellRights;
+	rights->callback.arg = rights;
+	rights->index = pstrdup(RelationGetRelationName(index));
+	rights->owner = GetUserNameFromId(heap->rd_rel->relowner, false);
 }
 
 static const char *

@@ -7,6 +7,9 @@
 
 #include "base/base.h"
 
+/* The search_path with which the owner's code runs. */
+#define GG_OWNER_PATH		"pg_catalog, pg_temp"
+
 typedef struct GgInspected
 {
 	LOCKMODE	lockmode;
@@ -48,5 +51,37 @@ typedef struct GgCaller
  */
 extern void GgActAsOwner(Relation heap, GgCaller *caller);
 extern void GgActAsCaller(const GgCaller *caller);
+
+/* What errors are to say of an expression that is evaluated between these two. */
+typedef struct GgRights
+{
+	ErrorContextCallback callback;
+	const char *index;
+	const char *owner;
+} GgRights;
+
+/* Is the index's vector an expression? */
+static inline bool
+GgIsExpression(Relation index)
+{
+	return index->rd_index->indkey.values[0] == InvalidAttrNumber;
+}
+
+/* Looks names up, which nobody may do while an error is reported. */
+extern void GgFindRights(GgRights *rights, Relation index, Relation heap);
+
+/* Errors name the index, and whose rights and path it is evaluated with. */
+static inline void
+GgTellRights(GgRights *rights)
+{
+	rights->callback.previous = error_context_stack;
+	error_context_stack = &rights->callback;
+}
+
+static inline void
+GgTellNoRights(GgRights *rights)
+{
+	error_context_stack = rights->callback.previous;
+}
 
 #endif							/* GG_INSPECT_H */

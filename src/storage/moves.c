@@ -7,33 +7,43 @@
  * So what lies behind a mark, little more than the number of blocks in use, is moved before it, the
  * last ones first.  Pages are copied as they are: a stamp does not say in which block it is.
  *
+ * Every free run before the mark may be used, that behind the delta's last page, too.  How many
+ * blocks are to be left to the delta is a part of the relation's length (extents.c).  In one that
+ * is far too long that is more than all that is in use.
+ *
  * A plan is made by doing all its moves on a copy of the directory.  So it is known before anything
  * is copied how short the relation will be.  It ends, because each move takes blocks from behind
  * the mark to before it.
  */
 #include "storage/moves.h"
 
-/* Blocks beside those in use, as a part of them, so that few moves need several free runs. */
+/* The mark lies so far behind the blocks in use: a part of them, and so many more. */
 #define SLACK_SHARE			16
 #define LEAST_SLACK			8
 
-/* A relation is made shorter by this part at least, and by so many blocks. */
-#define LEAST_SHARE			5
-#define LEAST_GAIN			64
+/* A relation may be longer than what is in use by this part of it, and by so many blocks. */
+#define EXCESS_SHARE		10
+#define LEAST_EXCESS		16
 
-/* What does not fit one free run gets runs of so many blocks, or of this part of the mark. */
+/* What cannot become as short is made shorter where that takes away this part of it. */
+#define LEAST_SHARE			5
+
+/*
+ * What does not fit one free run gets runs of so many blocks, or of this part of the mark.  Where
+ * these do not suffice, it gets any.
+ */
 #define LEAST_RUN			8
 #define RUN_SHARE			1024
 
-/* Moves leave room in the directory: each may add so many entries. */
+/* Moves leave room in the directory: each may add so many entries for a while. */
 #define MOST_ENTRIES		(GG_MAX_EXTENTS / 4 * 3)
 #define MOVE_ENTRIES		3
 
-/* Is the new length worth the work? */
-static bool
-IsShorter(BlockNumber length, BlockNumber now)
+/* How long may the relation be? */
+static uint64
+AllowedLength(uint64 used)
 {
-	return now <= length - length / LEAST_SHARE && length - now >= LEAST_GAIN;
+	return used + used / EXCESS_SHARE + LEAST_EXCESS;
 }
 
 static bool
@@ -90,30 +100,28 @@ HighestUsed(const GgMetaPageData *copy)
 
 /*
  * The free run before the mark that serves n blocks best: the smallest that holds them, else the
- * largest.  Returns its blocks; 0: there is none.
+ * largest, which has `least` blocks.  Returns its blocks; 0: there is none.
  */
 static uint32
-ChooseRun(const GgMetaPageData *copy, BlockNumber mark, uint32 n, BlockNumber *start)
+ChooseRun(const GgMetaPageData *copy, BlockNumber mark, uint32 n, uint32 least,
+		  BlockNumber *start)
 {
-	uint32		least = Min(n, Max(LEAST_RUN, mark / RUN_SHARE));
 	uint32		best = 0;
+
+	least = Min(n, least);
 
 	for (int i = 0; i < copy->nextents; i++)
 	{
 		const GgExtent *extent = &copy->extents[i];
-		BlockNumber end = EndOf(extent);
-		BlockNumber begin;
 		uint32		room;
 
-		/* the first blocks behind the delta are left to it */
-		if (extent->kind != GG_KIND_FREE || extent->parked_xid != 0)
+		if (extent->kind != GG_KIND_FREE || extent->parked_xid != 0 || extent->start >= mark)
 			continue;
-		begin = end - GgRoomForArrays(copy, extent);
-		room = Min(end, mark) - Min(begin, Min(end, mark));
+		room = Min(EndOf(extent), mark) - extent->start;
 		if (room < least || (room >= n ? best >= n && room >= best : room <= best))
 			continue;
 		best = room;
-		*start = begin;
+		*start = extent->start;
 	}
 	return best;
 }
@@ -181,7 +189,7 @@ RoomInStep(const GgMetaPageData *meta, const GgMoves *moves, GgKind kind)
 	uint32		changing = 0;
 
 	if (moves->n == GG_MOST_MOVES ||
-		meta->nextents + (moves->n + 1) * MOVE_ENTRIES > MOST_ENTRIES)
+		meta->nextents + (moves->n + 1) * MOVE_ENTRIES > GG_MAX_EXTENTS)
 		return 0;
 	for (int i = 0; i < moves->n; i++)
 	{
@@ -193,12 +201,9 @@ RoomInStep(const GgMetaPageData *meta, const GgMoves *moves, GgKind kind)
 			   GgPagesChange(kind) ? GG_STEP_CHANGING - changing : PG_UINT32_MAX);
 }
 
-/*
- * Directory pages behind the mark are not moved but written anew, into free blocks.  That is to be
- * done (true) where one is in the way of a shorter relation.
- */
+/* Directory pages behind the mark are not moved but written anew, into free blocks.  True: any. */
 static bool
-ForgetDirectory(GgMetaPageData *copy, BlockNumber length, BlockNumber mark)
+ForgetDirectory(GgMetaPageData *copy, BlockNumber mark)
 {
 	bool		any = false;
 
@@ -208,7 +213,7 @@ ForgetDirectory(GgMetaPageData *copy, BlockNumber length, BlockNumber mark)
 
 		if (extent->kind != GG_KIND_DIRECTORY || extent->start < mark)
 			continue;
-		any |= !IsShorter(length, EndOf(extent));
+		any = true;
 		extent->kind = GG_KIND_FREE;
 		extent->parked_xid = 0;
 	}
@@ -217,27 +222,28 @@ ForgetDirectory(GgMetaPageData *copy, BlockNumber length, BlockNumber mark)
 }
 
 /*
- * Plan to move what lies behind the mark.  Changes copy, which CopyForPlan() made.  Returns how
- * short the relation becomes.
+ * Plan to move what lies behind the mark, into runs of `least` blocks.  Changes copy, which
+ * CopyForPlan() made.  Returns how short the relation becomes.  The directory is to have no more
+ * entries in the end than it may have, or has already.
  */
 static BlockNumber
-PlanBefore(GgMetaPageData *copy, const GgMetaPageData *meta, BlockNumber length, BlockNumber mark,
+PlanBefore(GgMetaPageData *copy, const GgMetaPageData *meta, BlockNumber mark, uint32 least,
 		   GgMoves *moves)
 {
+	int			most = Max(MOST_ENTRIES, meta->nextents);
 	BlockNumber start;
 	int			high;
 
 	moves->n = 0;
-	moves->directory = ForgetDirectory(copy, length, mark) &&
-		ChooseRun(copy, mark, 1, &start) > 0;
+	moves->directory = ForgetDirectory(copy, mark) && ChooseRun(copy, mark, 1, 1, &start) > 0;
 	high = HighestUsed(copy);
 	while (EndOf(&copy->extents[high]) > mark && CanMove(&copy->extents[high]) &&
-		   copy->nextents + MOVE_ENTRIES <= MOST_ENTRIES)
+		   copy->nextents <= most && copy->nextents + MOVE_ENTRIES <= GG_MAX_EXTENTS)
 	{
 		const GgExtent *extent = &copy->extents[high];
 		uint32		n = EndOf(extent) - Max(extent->start, mark);
 		GgMove		move = {.segment = extent->segment, .kind = extent->kind};
-		uint32		room = ChooseRun(copy, mark, n, &move.to);
+		uint32		room = ChooseRun(copy, mark, n, least, &move.to);
 		uint32		step;
 
 		if (room == 0)
@@ -261,36 +267,39 @@ PlanBefore(GgMetaPageData *copy, const GgMetaPageData *meta, BlockNumber length,
 }
 
 /*
- * Where the free runs before the mark are too small for what lies highest, later marks are tried.
- * The one that makes the relation shortest is taken.
+ * Large runs first.  Where they are too few, small ones are used, too, which leaves arrays in more
+ * extents.
  */
 bool
 GgPlanMoves(const GgMetaPageData *meta, BlockNumber length, bool released, GgMoves *moves)
 {
 	GgMoves		tried = {.n = 0};
 	BlockNumber best = length;
-	bool		all = false;
+	uint64		allowed = length;
 
 	moves->n = 0;
 	moves->directory = false;
-	for (uint32 share = SLACK_SHARE; share > 0 && !all; share /= 2)
+	for (int any = 0; any <= 1; any++)
 	{
 		GgMetaPageData *copy = CopyForPlan(meta, released);
 		uint64		used = CountUsed(copy);
-		uint64		mark = used + used / share + LEAST_SLACK;
+		uint64		mark = used + used / SLACK_SHARE + LEAST_SLACK;
 		BlockNumber after = length;
 
-		if (mark < length)
-			after = PlanBefore(copy, meta, length, (BlockNumber) mark, &tried);
-		all = after <= mark || mark >= length;
+		allowed = AllowedLength(used);
+		if (length > allowed)
+			after = PlanBefore(copy, meta, (BlockNumber) mark,
+							   any ? 1 : Max(LEAST_RUN, mark / RUN_SHARE), &tried);
 		if (after < best)
 		{
 			best = after;
 			*moves = tried;
 		}
 		pfree(copy);
+		if (after <= mark || length <= allowed)
+			break;
 	}
-	return IsShorter(length, best);
+	return best < length && (best <= allowed || best <= length - length / LEAST_SHARE);
 }
 
 void

@@ -40,11 +40,12 @@ GgPagesChange(GgKind kind)
 }
 
 /*
- * Would the relation of `length` blocks become a fifth shorter if what lies high was moved?  If so,
- * says what to move next; nothing: only free blocks are there.  released: as if every snapshot had
- * passed every parked id.  Else what has a parked id is needed.  The caller has looked which ids
- * snapshots have passed (GgReleaseParked()); who looked again here could find more, of which the
- * directory does not say that they are free.
+ * The relation has `length` blocks.  Is that more than it may have, and would it become as short as
+ * it is to be, or a fifth shorter, if what lies high was moved?  If so, says what to move next;
+ * nothing: only free blocks are there.  released: as if every snapshot had passed every parked id.
+ * Else what has a parked id is needed.  The caller has looked which ids snapshots have passed
+ * (GgReleaseParked()); who looked again here could find more, of which the directory does not say
+ * that they are free.
  */
 extern bool GgPlanMoves(const GgMetaPageData *meta, BlockNumber length, bool released,
 						GgMoves *moves);

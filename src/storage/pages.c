@@ -4,6 +4,8 @@
  */
 #include "storage/pages.h"
 
+#include "catalog/pg_am_d.h"
+
 void
 GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 number)
 {
@@ -84,6 +86,19 @@ GgFormArrayPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 
 }
 
 /* ---- arrays ------------------------------------------------------------ */
+
+void
+GgCountForTid(Relation index, Relation heap, BlockNumber blkno, const ItemPointerData *tid,
+			  BlockNumber *length)
+{
+	/* elsewhere the address means something else */
+	*length = heap->rd_rel->relam == HEAP_TABLE_AM_OID ? RelationGetNumberOfBlocks(heap) :
+		InvalidBlockNumber;
+	if (ItemPointerGetBlockNumberNoCheck(tid) >= *length)
+		GgReportCorruption(index, blkno, "the TID (%u,%u) lies behind the end of the table",
+						   ItemPointerGetBlockNumberNoCheck(tid),
+						   ItemPointerGetOffsetNumberNoCheck(tid));
+}
 
 /* InvalidBlockNumber when no extent holds the page. */
 BlockNumber

@@ -113,6 +113,22 @@ extern void GgFormArrayPage(Page page, uint64 instance, uint32 segment, GgKind k
 extern BlockNumber GgArrayBlock(const GgArray *array, uint64 number);
 extern uint64 GgArrayPages(uint64 bytes);
 
+/*
+ * A valid TID that was read from that block of the index must lie in the table.  *length: the
+ * table's blocks when they were last counted; 0: they were not.  The table is locked, so it does
+ * not become shorter.
+ */
+extern void GgCountForTid(Relation index, Relation heap, BlockNumber blkno,
+						  const ItemPointerData *tid, BlockNumber *length);
+
+static inline void
+GgCheckTid(Relation index, Relation heap, BlockNumber blkno, const ItemPointerData *tid,
+		   BlockNumber *length)
+{
+	if (unlikely(ItemPointerGetBlockNumberNoCheck(tid) >= *length))
+		GgCountForTid(index, heap, blkno, tid, length);
+}
+
 /* Copy len bytes at offset of an array, page by page. */
 extern void GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset,
 						void *dst, Size len);

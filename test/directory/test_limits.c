@@ -53,6 +53,7 @@ Fill(BlockNumber nblocks)
 	meta->algorithm = GG_ALGORITHM_CAGRA;
 	meta->dimensions = 2000;
 	meta->graph_degree = 32;
+	meta->next_id = FILLER + 1;
 	meta->delta_tail = InvalidBlockNumber;
 	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
 	GgAddExtent(meta, 1, nblocks - 1, FILLER, GG_KIND_TAKEN);

@@ -3,16 +3,17 @@
  *		Indexes whose pieces lie scattered up to the end of the relation are made shorter.
  *
  * Arrays of random lengths are spread over the relation, in one extent or several, and most blocks
- * are free, some for old snapshots.  Steps of moves follow, each of which may be lost in a crash
- * after blocks were taken, or lose its source to VACUUM.  Each page must be where the directory
- * says, once.  As long as no snapshot is in the way the relation ends up with little more than what
- * is in use, and little more is moved than that.
+ * are free, some for old snapshots.  The relation has 100 blocks to a million, up to some thousand
+ * times what is in use.  Steps of moves follow, each of which may be lost in a crash after blocks
+ * were taken, or lose its source to VACUUM.  Each page must be where the directory says, once.  As
+ * long as no snapshot is in the way the relation ends up with a tenth more than what is in use, and
+ * 16 blocks, wherever the delta's last page was.  Little more is moved than what is in use.
  */
 #include "server.h"
 #include "storage/moves.h"
 
-#define ROUNDS				400
-#define MOST_BLOCKS			40000
+#define ROUNDS				600
+#define MOST_BLOCKS			1000000
 #define MOST_ARRAYS			60
 
 /* What a block holds. */
@@ -30,10 +31,24 @@ static int	passed;
 static int	steps;
 static int	crashes;
 static int	held;
+static int	last_highest;
+static int	rewritten;
+
+/* How long is the relation, at most?  Long ones take longest. */
+static BlockNumber
+DrawLimit(void)
+{
+	static const BlockNumber limits[] = {100, 1000, 10000, 40000, 100000, MOST_BLOCKS};
+
+	return limits[draw(50) == 0 ? 5 : draw(lengthof(limits) - 1)];
+}
 
 static void
 Spread(void)
 {
+	BlockNumber limit = DrawLimit();
+	uint32		scale = 1 + limit / 40000;
+	uint32		sparse = draw(3) == 0 ? 20 : 1;
 	static const GgKind kinds[] = {GG_KIND_VECTORS, GG_KIND_ADJACENCY, GG_KIND_TIDS,
 		GG_KIND_FILTERS};
 	int			narrays = 1 + draw(MOST_ARRAYS);
@@ -50,10 +65,10 @@ Spread(void)
 		int			array = draw(narrays + 1);
 		uint32		owner = array == narrays ? GG_NO_SEGMENT : 1 + array;
 		GgKind		kind = array == narrays ? GG_KIND_DELTA : kinds[array % lengthof(kinds)];
-		uint32		count = 1 + draw(draw(4) == 0 ? 100 : 20);
-		uint32		gap = draw(draw(3) == 0 ? 400 : 40);
+		uint32		count = 1 + draw((draw(4) == 0 ? 100 : 20) * (sparse > 1 ? 1 : scale));
+		uint32		gap = draw((draw(3) == 0 ? 400 : 40) * scale * sparse);
 
-		if (next + count + gap >= MOST_BLOCKS)
+		if (next + count + gap >= limit)
 			break;
 		for (uint32 b = 0; b < count; b++)
 			blocks[next + b] = (Content) {owner, kind, pages[array] + b};
@@ -66,13 +81,19 @@ Spread(void)
 		meta->extents[meta->nextents - 1].parked_xid = draw(10) == 0 ? server.next_xid - 1 : 0;
 		next += gap;
 		/* a page of the directory, which no move may take */
-		if (meta->ndirectory > 0 || next > 60)
+		if (meta->ndirectory > 0 || draw(20) > 0)
 			continue;
 		meta->ndirectory = 1;
 		GgAddExtent(meta, next++, 1, GG_NO_SEGMENT, GG_KIND_DIRECTORY);
 	}
 	meta->delta_pages = pages[narrays];
 	server.nblocks = next;
+	for (int i = meta->nextents - 1; i >= 0; i--)
+		if (meta->extents[i].kind != GG_KIND_FREE)
+		{
+			last_highest += meta->extents[i].kind == GG_KIND_DELTA;
+			break;
+		}
 	server.horizon = server.next_xid - draw(2);
 }
 
@@ -90,8 +111,9 @@ Used(void)
 static void
 Check(const char *what)
 {
-	uint8		seen[MOST_BLOCKS] = {0};
+	static uint8 seen[MOST_BLOCKS];
 
+	memset(seen, 0, server.nblocks);
 	for (int i = 0; i < meta->nextents; i++)
 	{
 		const GgExtent *extent = &meta->extents[i];
@@ -147,6 +169,28 @@ CheckNotParked(const GgMove *move)
 	}
 }
 
+/* The directory page is written anew, into the first free block. */
+static void
+RewriteDirectory(void)
+{
+	int			old = -1;
+	int			free = -1;
+
+	for (int i = meta->nextents - 1; i >= 0; i--)
+	{
+		if (meta->extents[i].kind == GG_KIND_DIRECTORY)
+			old = i;
+		if (meta->extents[i].kind == GG_KIND_FREE && meta->extents[i].parked_xid == 0)
+			free = i;
+	}
+	if (free < 0)
+		fail("no room for a directory page");
+	meta->extents[old].kind = GG_KIND_FREE;
+	GgCutExtent(meta, free, 0, 1)->kind = GG_KIND_DIRECTORY;
+	GgMergeFree(meta);
+	rewritten++;
+}
+
 /* One step.  False: there is nothing to move.  moved: blocks, added up. */
 static bool
 Step(uint32 *moved)
@@ -159,7 +203,7 @@ Step(uint32 *moved)
 	/* snapshots end meanwhile */
 	if (draw(4) == 0)
 		server.horizon = server.next_xid;
-	if (!GgPlanMoves(meta, server.nblocks, false, &moves) || moves.n == 0)
+	if (!GgPlanMoves(meta, server.nblocks, false, &moves) || (moves.n == 0 && !moves.directory))
 		return false;
 	steps++;
 	for (int i = 0; i < moves.n; i++)
@@ -179,7 +223,7 @@ Step(uint32 *moved)
 		crashes++;
 		return true;
 	}
-	if (draw(8) == 0)
+	if (moves.n > 0 && draw(8) == 0)
 	{
 		const GgMove *move = &moves.moves[draw(moves.n)];
 
@@ -189,10 +233,12 @@ Step(uint32 *moved)
 		else if (move->kind != GG_KIND_DELTA)
 			GgFreeGraph(meta, move->segment, server.next_xid);
 	}
-	else if (draw(8) == 0)
+	else if (moves.n > 0 && draw(8) == 0)
 		moves.moves[draw(moves.n)].dropped = true;
 	flipped = GgFlipMoves(meta, &moves, server.next_xid++);
 	*moved += flipped;
+	if (moves.directory)
+		RewriteDirectory();
 	Check("flipped");
 	if (draw(2) == 0)
 		server.horizon = server.next_xid;
@@ -210,7 +256,7 @@ Shrink(void)
 	/* a snapshot of before keeps what it keeps */
 	while (Step(&moved))
 		;
-	if (moved > used / 2 * 3)
+	if (moved > 2 * used + 16)
 		fail("%u blocks were moved, where %u were in use", moved, used);
 	if (server.horizon < server.next_xid)
 		held++;
@@ -222,14 +268,13 @@ Shrink(void)
 	if (GgPlanMoves(meta, server.nblocks, false, &moves))
 	{
 		high = GgForgetTail(meta);
-		if (high > server.nblocks - server.nblocks / 5)
+		if (high >= server.nblocks)
 			fail("%u blocks of %u are left", high, server.nblocks);
 		server.nblocks = high;
 	}
 	Check("truncated");
 	used = Used();
-	/* a sixteenth beside, and a fourth more is not worth it; small runs may be left */
-	if (server.nblocks > 200 && server.nblocks > used * 1.07 * 1.25 + 100)
+	if (server.nblocks > used * 1.1 + 16)
 		fail("%u blocks for %u in use, %u entries", server.nblocks, used, meta->nextents);
 }
 
@@ -242,8 +287,10 @@ main(void)
 		Check("spread");
 		Shrink();
 	}
-	printf("%d steps, %d crashes, %d times a snapshot was in the way\n", steps, crashes, held);
-	if (crashes == 0 || held == 0)
+	printf("%d steps, %d crashes, %d times a snapshot was in the way, %d times the delta's last "
+		   "page lay highest, %d times a directory page was in the way\n", steps, crashes, held,
+		   last_highest, rewritten);
+	if (crashes == 0 || held == 0 || last_highest == 0 || rewritten == 0)
 		fail("something never happened");
 	printf("%d passed, 0 failed\n", passed);
 	return 0;

@@ -33,6 +33,13 @@ VACUUM FULL items;
 SELECT knows('VACUUM FULL');
 CLUSTER items USING items_pkey;
 SELECT knows('CLUSTER');
+SELECT current_setting('server_version_num')::int >= 190000 AS has_repack \gset
+\if :has_repack
+REPACK items;
+SELECT knows('REPACK');
+REPACK (CONCURRENTLY) items;
+SELECT knows('REPACK (CONCURRENTLY)');
+\endif
 ALTER TABLE items ALTER COLUMN cat TYPE bigint;
 SELECT knows('ALTER TABLE that rewrites');
 CREATE TABLE copy AS SELECT * FROM items;
@@ -67,6 +74,17 @@ ALTER TABLE items ALTER COLUMN val TYPE vector(24) USING subvector(val, 1, 24);
 SELECT knows('ALTER TYPE of the column');
 SELECT is(queries_of('third_idx'), 0, 'ALTER TYPE: of two each has its own');
 DROP INDEX third_idx;
+CREATE INDEX a_twin ON items USING gpugraph (val vector_ip_ops) WITH (graph_degree = 24);
+SELECT is(queries_of('a_twin'), 800, 'a twin gets the sample');
+SELECT gpugraph_learn('a_twin', array_agg(val)) FROM asked WHERE id <= 44 \g /dev/null
+REINDEX INDEX CONCURRENTLY items_idx;
+SELECT is(queries_of('items_idx'), 800, 'REINDEX CONCURRENTLY: not that of its twin');
+SELECT gpugraph_forget('a_twin') \g /dev/null
+REINDEX TABLE CONCURRENTLY items;
+ALTER TABLE items ALTER COLUMN val TYPE vector(24) USING subvector(val, 1, 24);
+SELECT is(queries_of('items_idx') || ' ' || queries_of('a_twin'), '800 0',
+	'REINDEX CONCURRENTLY and ALTER TYPE of twins: each its own');
+DROP INDEX a_twin;
 
 -- within a transaction, whose snapshot is older than what others have done
 BEGIN;

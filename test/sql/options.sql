@@ -147,7 +147,9 @@ RESET client_min_messages;
 CREATE UNIQUE INDEX ON t USING gpugraph (val);
 CREATE INDEX ON t USING gpugraph (val, half halfvec_l2_ops);
 CREATE INDEX ON t USING gpugraph (val) INCLUDE (id);
-CREATE INDEX ON t USING gpugraph (val DESC);
+\set VERBOSITY sqlstate
+CREATE INDEX ON t USING gpugraph (val DESC);	-- 19 tells the position, too
+\set VERBOSITY default
 CREATE INDEX ON t USING gpugraph (id);
 CREATE INDEX ON t USING gpugraph (half);
 CREATE INDEX ON t USING gpugraph (half vector_l2_ops);

@@ -13,7 +13,7 @@ use Test::More;
 use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node newer_node init_node load_helpers make_items make_many_items
+our @EXPORT = qw(new_node newer_node newer_nodes init_node load_helpers make_items make_many_items
 	index_is_complete answers start_psql finish_psql has_ended start_pgbench repeat_psql wait_for
 	kill_9 kill_9_server wait_until_up wait_for_progress find_build make_signal_build backend_pid
 	hold_lock hold_at rests_at);
@@ -31,14 +31,21 @@ sub init_node
 	return;
 }
 
-# A cluster, not yet initialised, of the PostgreSQL that GG_NEWER names (see test/upgrade), or of
-# the same one as all others.
-sub newer_node
+# Clusters, not yet initialised, of the PostgreSQLs that GG_NEWER names (see test/upgrade), or one
+# of the same PostgreSQL as all others.
+sub newer_nodes
 {
 	my ($name) = @_;
+	my @paths = split /:/, $ENV{GG_NEWER} || '';
 
-	return PostgreSQL::Test::Cluster->new($name,
-		$ENV{GG_NEWER} ? (install_path => $ENV{GG_NEWER}) : ());
+	return PostgreSQL::Test::Cluster->new($name) if !@paths;
+	return map { PostgreSQL::Test::Cluster->new("$name$_", install_path => $paths[$_]) }
+		0 .. $#paths;
+}
+
+sub newer_node
+{
+	return (newer_nodes(@_))[-1];
 }
 
 # A running cluster with the extensions, autovacuum off so that only the test vacuums.

@@ -81,6 +81,21 @@ my %cases = (
 		qr/the delta has 7 pages in use, and extents for 1/ ],
 	delta_first => [ sub { patch($_[0], META, META_DELTA_FIRST, pack('L', 1)) },
 		qr/the delta's extent at block \d+ starts with page 0, where 1 is next/ ],
+	# its rows would not be found
+	delta_owner => [
+		sub {
+			my $extents = read_directory($_[0])->{extents};
+			my ($i) = grep { $extents->[$_][3] == DELTA } 0 .. $#$extents;
+
+			patch($_[0], META, META_EXTENTS + $i * EXTENT + 8, pack('L', 1));
+		},
+		qr/the extent at block \d+ is of kind 7, and belongs to segment 1/ ],
+	# inner product, where the operator class has l2
+	metric => [ sub { patch($_[0], META, META_METRIC, pack('S', 2)) },
+		qr/the metapage has metric 2 and elements of type 1, the operator class 1 and 1/ ],
+	empty_file => [ sub { truncate $_[0], 0; 0 }, qr/the file is empty/ ],
+	short_file => [ sub { truncate $_[0], (-s $_[0]) - PAGE; 0 },
+		qr/the directory goes on to block \d+ of \d+/ ],
 	spilled => [ sub { patch($_[0], META, META_NSPILLED, pack('S', 1)) }, qr/out of range/ ],
 	directory => [ sub { patch($_[0], META, META_NDIRECTORY, pack('S', 1)) }, qr/out of range/ ],
 
@@ -93,6 +108,17 @@ my %cases = (
 
 	vector_nan => [ sub { patch($_[0], VECTORS, 7 * ROW, $nan) },
 		qr/vector 7 of piece \d+ has an element that is not finite/ ],
+	vector_bit => [ sub { patch($_[0], VECTORS, 7 * ROW, peek($_[0], VECTORS, 7 * ROW, 1) ^ "\1");
+		undef }, qr/the table has another vector in the row of the TID \(0,8\)/, 1 ],
+	vector_half => [ sub { patch($_[0], VECTORS, 7 * ROW / 2,
+		peek($_[0], VECTORS, 7 * ROW / 2, 1) ^ "\1"); undef },
+		qr/the table has another vector in the row of the TID \(0,8\)/, 1 ],
+	vector_code => [ sub { patch($_[0], CODES, 16 * 8, peek($_[0], CODES, 16 * 8, 1) ^ "\1");
+		undef }, qr/the table has another vector in the row of the TID \(0,\d+\)/, 1 ],
+	vector_code_base => [ sub { patch($_[0], CODES, 16 * 8 + 8, pack('f', 7)); undef },
+		qr/the table has another vector in the row of the TID \(0,\d+\)/, 1 ],
+	vector_code_delta => [ sub { patch($_[0], DELTA, 8, peek($_[0], DELTA, 8, 1) ^ "\1");
+		undef }, qr/the table has another vector in the row of the TID \(\d+,\d+\)/, 1 ],
 	self_loop => [ sub { patch($_[0], ADJACENCY, 5 * LIST, pack('L', 5)) },
 		qr/the list of node 5 has 5 itself/ ],
 	edge_twice => [ sub { patch($_[0], ADJACENCY, 5 * LIST,
@@ -183,28 +209,30 @@ my %cases = (
 
 			patch($_[0], META, META_EXTENTS + $i * EXTENT + 12, pack('S', FREE));
 		},
-		qr/0 pages of kind 11 for segment \d+, which needs 1/ ],
+		qr/of kind 8, and belongs to segment 1/ ],
 	filter_stamp => [ sub { patch_stamp($_[0], FILTERS, 16, pack('S', TIDS)) },
 		qr/stamped tids \(4\) instead of filters/ ],
 	filter_value => [ sub { patch($_[0], FILTERS, 8 * 20, pack('q', 77)); undef },
-		qr/has other values in the filter columns of row \(\d+,\d+\) of table "filter_value"/, 1 ],
+		qr/the table has other values of filter columns in the row of the TID \(\d+,\d+\)/, 1 ],
 	filter_hash => [ sub { patch($_[0], FILTERS, 8 * (310 + 20), pack('q', 77)); undef },
-		qr/has other values in the filter columns of row/, 1 ],
+		qr/the table has other values of filter columns/, 1 ],
 	filter_null => [ sub { patch($_[0], TIDS, 8 * 20 + 6, pack('S', 2)); undef },
-		qr/has other values in the filter columns of row/, 1 ],
+		qr/the table has other values of filter columns/, 1 ],
 	filter_not_null => [ sub { patch($_[0], TIDS, 6, pack('S', 0)); undef },
-		qr/has other values in the filter columns of row/, 1 ],
+		qr/the table has other values of filter columns/, 1 ],
 	filter_null_bits => [ sub { patch($_[0], TIDS, 8 * 20 + 6, pack('S', 4)) },
 		qr/a row has NULL bits 4, for 2 filter columns/ ],
 	filter_delta_value => [ sub { patch($_[0], DELTA, 8, pack('q', 77)); undef },
-		qr/has other values in the filter columns of row/, 1 ],
+		qr/the table has other values of filter columns/, 1 ],
 	filter_delta_null => [ sub { patch($_[0], DELTA, 6, pack('S', 3)); undef },
-		qr/has other values in the filter columns of row/, 1 ],
+		qr/the table has other values of filter columns/, 1 ],
 	filter_delta_null_bits => [ sub { patch($_[0], DELTA, 6, pack('S', 0x8000)) },
 		qr/a row has NULL bits 8000, for 2 filter columns/ ],
 	null_bits => [ sub { patch($_[0], TIDS, 6, pack('S', 1)) },
 		qr/a row has NULL bits 1, for 0 filter columns/ ],
 
+	delta_vector => [ sub { patch($_[0], DELTA, 8, peek($_[0], DELTA, 8, 1) ^ "\1"); undef },
+		qr/the table has another vector in the row of the TID \(\d+,\d+\)/, 1 ],
 	delta_nan => [ sub { patch($_[0], DELTA, 8 + 4, $nan) },
 		qr/a vector of the delta has an element that is not finite/ ],
 	delta_count => [ sub { patch_stamp($_[0], DELTA, 18, pack('S', 9999)) },
@@ -218,7 +246,8 @@ my %cases = (
 my $node = new_node('corruption');
 for my $case (sort keys %cases)
 {
-	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : qw(l2 float32);
+	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : $case eq 'vector_half' ?
+		qw(l2 float16) : $case =~ /^vector_code/ ? qw(l2 int8) : qw(l2 float32);
 	my $columns = $case =~ /^filter/ ? ', cat, name' : '';
 	my ($rows, $segment_rows) = $case =~ /^two/ ? (3000, 1500) : (300, 0);
 
@@ -260,9 +289,10 @@ for my $case (sort keys %cases)
 	like($err, qr/REINDEX the index/, "$case: with a hint");
 	like($err, qr/at block $block{$case}:/, "$case: the block is named") if defined $block{$case};
 
-	# whatever these say, the server must live
+	# whatever these say, the server must live, and what is wrong with an index is said in one way
 	my $pid = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
-	$node->psql('postgres', <<"SQL", on_error_stop => 0);
+	my (undef, undef, $errors) = $node->psql('postgres', <<"SQL", on_error_stop => 0);
+\\set VERBOSITY verbose
 SET enable_seqscan = off;
 SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]' LIMIT 5;
 SET gpugraph.itopk_size = 2;
@@ -272,7 +302,11 @@ INSERT INTO $case VALUES (5000, '[5,5,5,5]');
 DELETE FROM $case WHERE id % 50 = 1;
 VACUUM $case;
 SELECT * FROM gpugraph_index_info('${case}_idx');
+SELECT gpugraph_merge('${case}_idx');
+SELECT gpugraph_learn('${case}_idx', ARRAY['[1,1,1,1]', '[2,3,4,5]']::vector[], 4);
 SQL
+	is(join("\n", grep { !/XX002: index "${case}_idx" is corrupted at block|0A000:/ }
+		$errors =~ /ERROR: +(.*)/g), '', "$case: errors name index and block");
 	is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $pid,
 		"$case: the server lives");
 

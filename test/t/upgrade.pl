@@ -1,5 +1,5 @@
-# pg_upgrade carries an index over: its blocks are copied as they are, and so is the sample that it
-# learned from. test/upgrade runs this from one version of PostgreSQL to another.
+# pg_upgrade carries an index of each format over: its blocks are copied as they are, and so is the
+# sample that it learned from. test/upgrade runs this from one version of PostgreSQL to others.
 use strict;
 use warnings;
 
@@ -7,6 +7,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use Format;
 use Gpugraph;
 
 my $old = new_node('old');
@@ -23,22 +24,59 @@ $old->safe_psql('postgres', "SELECT make_data('asked', 400, 16, 7);
 		'SELECT gpugraph_learn(''more_idx'', (SELECT array_agg(val ORDER BY id) FROM asked))'");
 my $learned = $old->safe_psql('postgres', 'SELECT learn()');
 cmp_ok($learned, '>', 100, 'edges are learned');
+# an index of each other format: 4, which codes have, beside vectors or alone, and 2
+my %formats = (items => 3, more => 3, coded => 4, small => 4, former => 2);
+$old->safe_psql('postgres', <<'SQL');
+CREATE TABLE coded AS SELECT * FROM items;
+CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops, cat) WITH (codes = 'int4');
+CREATE TABLE small AS SELECT * FROM items;
+CREATE INDEX small_idx ON small USING gpugraph (val vector_l2_ops) WITH (storage = 'int8');
+CREATE TABLE former AS SELECT * FROM items;
+CREATE INDEX former_idx ON former USING gpugraph (val vector_l2_ops);
+-- 15.20 writes column options that 18.6 and 19rc1 do not know (README)
+UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '%pg_attver%';
+SQL
+my $file = index_file($old, 'former_idx');
 my $before = answers($old);
 $old->stop;
+make_old($file);
 
-my $new = newer_node('new');
-init_node($new);
-my @upgrade = (
-	'pg_upgrade', '--no-sync', '-d', $old->data_dir, '-D', $new->data_dir,
-	'-b', $old->config_data('--bindir'), '-B', $new->config_data('--bindir'),
-	'-s', $new->host, '-p', $old->port, '-P', $new->port);
-chdir $PostgreSQL::Test::Utils::tmp_check or die "cannot enter $PostgreSQL::Test::Utils::tmp_check";
-$new->command_ok(\@upgrade, 'pg_upgrade');
+# What pg_upgrade leaves as it was
+sub carried
+{
+	my ($node, $what) = @_;
 
-$new->append_conf('postgresql.conf', "autovacuum = off\n");
+	is(answers($node), $before, "$what: the same answers");
+	for my $rel (sort keys %formats)
+	{
+		is($node->safe_psql('postgres', "SELECT version FROM gpugraph_index_info('${rel}_idx')"),
+			$formats{$rel}, "$what: format $formats{$rel} of $rel");
+		index_is_complete($node, "$what: $rel", $rel);
+	}
+	return;
+}
+
+my $new = $old;
+for my $newer (newer_nodes('new'))
+{
+	my $was = $new;
+
+	$new = $newer;
+	init_node($new);
+	my @upgrade = (
+		'pg_upgrade', '--no-sync', '-d', $was->data_dir, '-D', $new->data_dir,
+		'-b', $was->config_data('--bindir'), '-B', $new->config_data('--bindir'),
+		'-s', $new->host, '-p', $was->port, '-P', $new->port);
+	chdir $PostgreSQL::Test::Utils::tmp_check
+		or die "cannot enter $PostgreSQL::Test::Utils::tmp_check";
+	$new->command_ok(\@upgrade, 'pg_upgrade');
+
+	$new->append_conf('postgresql.conf', "autovacuum = off\n");
+	$new->start;
+	carried($new, 'upgraded to ' . $new->pg_version);
+	$new->stop;
+}
 $new->start;
-is(answers($new), $before, 'the same answers');
-index_is_complete($new, 'upgraded');
 is($new->safe_psql('postgres', 'SELECT learn()'), 0, 'what was learned is there');
 is($new->safe_psql('postgres', "SELECT sample_queries FROM gpugraph_index_info('more_idx')"), 400,
 	'and so is the sample');
@@ -53,6 +91,13 @@ $new->safe_psql('postgres', 'INSERT INTO items SELECT id + 100000, cat, big, val
 $new->safe_psql('postgres', 'DELETE FROM items WHERE id < 100000');
 $new->safe_psql('postgres', 'VACUUM items');
 index_is_complete($new, 'upgraded and used');
+for my $rel (qw(coded small former))
+{
+	$new->safe_psql('postgres', "INSERT INTO $rel SELECT id + 200000, cat, big, val FROM $rel;
+		DELETE FROM $rel WHERE id % 3 = 0");
+	$new->safe_psql('postgres', "VACUUM $rel");
+	index_is_complete($new, 'upgraded and used', $rel);
+}
 
 $new->stop;
 done_testing();

@@ -20,7 +20,8 @@ typedef struct GgObstacle
 {
 	bool		failed;			/* a load or refresh failed after since_us */
 	GgReason	reason;
-	char		error[160];
+	bool		corrupt;		/* the index is */
+	char		error[GG_LOAD_ERROR];
 	uint32		use;			/* of the index's entry; 0 when there is none */
 	int			device;			/* where that is */
 } GgObstacle;

@@ -68,10 +68,12 @@ static void
 ReportFailure(Relation index, const GgObstacle *obstacle)
 {
 	ereport(ERROR,
-			(errcode(obstacle->reason == GG_REASON_MEMORY ? ERRCODE_OUT_OF_MEMORY :
+			(errcode(obstacle->corrupt ? ERRCODE_INDEX_CORRUPTED :
+					 obstacle->reason == GG_REASON_MEMORY ? ERRCODE_OUT_OF_MEMORY :
 					 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("could not load index \"%s\" onto the device", RelationGetRelationName(index)),
-			 errdetail("%s", obstacle->error)));
+			 errdetail("%s", obstacle->error),
+			 obstacle->corrupt ? errhint("REINDEX the index.") : 0));
 }
 
 /*

@@ -59,7 +59,7 @@ GgLoadIsOpen(const GgLoad *load)
 
 /* Atomics only, because this is also called while a process ends. */
 void
-GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
+GgLoadGiveUp(GgLoad *load, bool quiet, int sqlerrcode, const char *error)
 {
 	GgLoadJob  *job = GgLoadJobOf(load);
 	uint64		word = GgReadWord(&job->word);
@@ -75,7 +75,11 @@ GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
 		if (quiet)
 			job->quiet = true;
 		else if (job->error[0] == '\0')
+		{
+			job->corrupt = sqlerrcode == ERRCODE_INDEX_CORRUPTED ||
+				sqlerrcode == ERRCODE_DATA_CORRUPTED;
 			strlcpy(job->error, error, sizeof(job->error));
+		}
 		pg_write_barrier();
 	}
 	GgWordFlag(&job->word, load->serial, GG_LOAD_ABORT);
@@ -105,7 +109,7 @@ GgLoadMustStop(GgLoad *load, uint64 since_us)
 {
 	if (load->builder ? GgNowMicros() - since_us < load->step_us : !GgDatabaseIsWanted())
 		return false;
-	GgLoadGiveUp(load, true, NULL);
+	GgLoadGiveUp(load, true, 0, NULL);
 	return true;
 }
 
@@ -260,7 +264,7 @@ Abandon(GgLoad *load)
 {
 	if (load->let_go)
 		return;
-	GgLoadGiveUp(load, true, NULL);
+	GgLoadGiveUp(load, true, 0, NULL);
 	DetachLoad(load);
 }
 

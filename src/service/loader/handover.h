@@ -48,10 +48,10 @@ extern GgLoadState GgLoadStateOf(const GgLoad *load);
 extern bool GgLoadIsOpen(const GgLoad *load);
 
 /*
- * End a load early: quietly, or with the error that the entry is to show (the first one counts).
- * Frees the chunk that is being filled.
+ * End a load early: quietly, or with the error that the entry is to show (the first one counts),
+ * and its SQLSTATE, or 0.  Frees the chunk that is being filled.
  */
-extern void GgLoadGiveUp(GgLoad *load, bool quiet, const char *error);
+extern void GgLoadGiveUp(GgLoad *load, bool quiet, int sqlerrcode, const char *error);
 
 /* Describe what is to be loaded: a list per segment, and one for the delta's full pages. */
 extern void GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta);

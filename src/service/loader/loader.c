@@ -137,7 +137,7 @@ LoadUnits(GgReader *reader, uint32 total)
 			return false;
 		if (job->fault == GG_FAULT_LOAD && u >= total / 2)
 		{
-			GgLoadGiveUp(reader->load, false, "the loader failed, as gpugraph.fault asks for");
+			GgLoadGiveUp(reader->load, false, 0, "the loader failed, as gpugraph.fault asks for");
 			return false;
 		}
 		if (job->fault == GG_FAULT_LOAD_GAP && u == total / 2)
@@ -177,7 +177,7 @@ static void
 LetGo(void)
 {
 	if (!IsThrough())
-		GgLoadGiveUp(&my_load, true, NULL);
+		GgLoadGiveUp(&my_load, true, 0, NULL);
 	GgWordFlag(&GgLoadJobOf(&my_load)->word, my_load.serial, GG_LOAD_ORPHAN);
 	GgResidentNotify(my_load.device);
 }
@@ -228,7 +228,7 @@ LoaderExit(int code, Datum arg)
 	if (my_load.helper && !my_load.in_unit)
 		return;
 	if (!IsThrough())
-		GgLoadGiveUp(&my_load, false, "its loader was terminated");
+		GgLoadGiveUp(&my_load, false, 0, "its loader was terminated");
 }
 
 /* bgw_extra of a loader. */
@@ -287,7 +287,7 @@ Describe(GgReader *reader, Relation index)
 								  wanted.database != job->key.database)) ||
 		!MarkKept(load->device, job))
 	{
-		GgLoadGiveUp(load, true, NULL);
+		GgLoadGiveUp(load, true, 0, NULL);
 		return false;
 	}
 	pg_write_barrier();
@@ -308,7 +308,7 @@ Prepare(GgReader *reader)
 	if (index == NULL)
 	{
 		if (!helper)
-			GgLoadGiveUp(reader->load, true, NULL);
+			GgLoadGiveUp(reader->load, true, 0, NULL);
 		return false;
 	}
 	GgReadMeta(index, reader->meta);
@@ -429,14 +429,15 @@ RunLoad(void)
 	PG_CATCH();
 	{
 		ErrorData  *edata;
-		char		error[160];
+		char		error[GG_LOAD_ERROR];
 
 		MemoryContextSwitchTo(TopMemoryContext);
 		edata = CopyErrorData();
 		FlushErrorState();
 		snprintf(error, sizeof(error), "%s", edata->message);
 		if (!my_load.helper || my_load.in_unit)
-			GgLoadGiveUp(&my_load, edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE, error);
+			GgLoadGiveUp(&my_load, edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE,
+						 edata->sqlerrcode, error);
 		AbortCurrentTransaction();
 		return false;
 	}

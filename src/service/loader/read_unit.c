@@ -44,6 +44,9 @@ ReadPage(GgReader *reader, Relation index, const GgArray *array, uint64 number, 
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 
+	reader->wrong_block = blkno;
+	reader->wrong_page = number;
+	reader->wrong_kind = array->kind;
 	/* the end of the relation may have been given back since the directory was read */
 	if (blkno == InvalidBlockNumber || blkno >= reader->length)
 		return false;
@@ -56,19 +59,30 @@ ReadPage(GgReader *reader, Relation index, const GgArray *array, uint64 number, 
 	return false;
 }
 
-/* Is no id out of range, with or without a mark? */
 static bool
-IdsAreValid(const uint32 *ids, Size count, uint32 limit)
+IdIsValid(uint32 id, uint32 limit)
 {
-	uint32		worst = 0;
-
-	for (Size i = 0; i < count; i++)
-		worst = Max(worst, ids[i] == GG_NO_NODE ? 0 : (ids[i] & ~GG_EDGE_MARK) + 1);
-	return worst <= limit;
+	return id == GG_NO_NODE || (id & ~GG_EDGE_MARK) < limit;
 }
 
-static bool
-PivotsAreValid(const uint32 *words, Size count, uint64 first, const GgLoadList *list)
+/* Find the first id that is out of range, with or without a mark.  count: there is none. */
+static Size
+FindWrongId(const uint32 *ids, Size count, uint32 limit)
+{
+	uint32		worst = 0;
+	Size		i = 0;
+
+	for (Size j = 0; j < count; j++)
+		worst = Max(worst, ids[j] == GG_NO_NODE ? 0 : (ids[j] & ~GG_EDGE_MARK) + 1);
+	if (worst <= limit)
+		return count;
+	while (IdIsValid(ids[i], limit))
+		i++;
+	return i;
+}
+
+static Size
+FindWrongPivot(const uint32 *words, Size count, uint64 first, const GgLoadList *list)
 {
 	const uint32 entry_words = sizeof(GgPivotEntry) / sizeof(uint32);
 
@@ -77,12 +91,12 @@ PivotsAreValid(const uint32 *words, Size count, uint64 first, const GgLoadList *
 		if ((first + i) % entry_words == 0)
 		{
 			if (words[i] >= list->n)
-				return false;
+				return i;
 		}
 		else if (words[i] != GG_NO_NODE && words[i] >= list->shape.npivots)
-			return false;
+			return i;
 	}
-	return true;
+	return count;
 }
 
 /* A damaged directory may name no extents. */
@@ -95,14 +109,14 @@ FreeArray(GgArray *array)
 
 /* Read a run of an array's pages; returns its bytes, 0 when a page is not what it should be. */
 static uint64
-ReadSegmentUnit(GgReader *reader, Relation index, const GgUnit *unit, char *chunk, uint64 *offset,
-				const char **wrong)
+ReadSegmentUnit(GgReader *reader, Relation index, const GgUnit *unit, char *chunk, uint64 *offset)
 {
 	const GgLoadList *list = &reader->job->lists[unit->list];
 	uint64		bytes;
 	GgArray		array;
 	uint32	   *words;
 	Size		nwords;
+	Size		wrong;
 
 	*offset = (uint64) unit->first * GG_PAGE_PAYLOAD;
 	bytes = Min((uint64) unit->npages * GG_PAGE_PAYLOAD, unit->bytes - *offset);
@@ -123,17 +137,19 @@ ReadSegmentUnit(GgReader *reader, Relation index, const GgUnit *unit, char *chun
 			   Min(GG_PAGE_PAYLOAD, bytes - done));
 		UnlockReleaseBuffer(buffer);
 	}
-	FreeArray(&array);
 
 	words = (uint32 *) chunk;
-	nwords = bytes / sizeof(uint32);
-	if ((unit->kind == GG_KIND_ADJACENCY && !IdsAreValid(words, nwords, list->n)) ||
-		(unit->kind == GG_KIND_PIVOTS &&
-		 !PivotsAreValid(words, nwords, *offset / sizeof(uint32), list)))
-	{
-		*wrong = "its graph names a node that is not there: see gpugraph_check()";
-		return 0;
-	}
+	nwords = wrong = bytes / sizeof(uint32);
+	if (unit->kind == GG_KIND_ADJACENCY)
+		wrong = FindWrongId(words, nwords, list->n);
+	else if (unit->kind == GG_KIND_PIVOTS)
+		wrong = FindWrongPivot(words, nwords, *offset / sizeof(uint32), list);
+	if (wrong < nwords)
+		GgReportCorruption(index, GgArrayBlock(&array, unit->first +
+											   wrong * sizeof(uint32) / GG_PAGE_PAYLOAD),
+						   "the graph of segment %u names node or pivot %u, which is not there",
+						   list->segment, words[wrong]);
+	FreeArray(&array);
 	return bytes;
 }
 
@@ -292,7 +308,6 @@ GgBringUnit(GgReader *reader, const GgUnit *unit)
 {
 	GgLoad	   *load = reader->load;
 	char	   *chunk = GgLoadGetChunk(load);
-	const char *wrong = NULL;
 	Relation	index;
 	uint64		offset;
 	uint64		bytes = 0;
@@ -306,15 +321,18 @@ GgBringUnit(GgReader *reader, const GgUnit *unit)
 		if (unit->kind == GG_KIND_DELTA)
 			bytes = ReadDeltaUnit(reader, index, unit, chunk, &offset);
 		else
-			bytes = ReadSegmentUnit(reader, index, unit, chunk, &offset, &wrong);
-		if (bytes == 0 && wrong == NULL)
+			bytes = ReadSegmentUnit(reader, index, unit, chunk, &offset);
+		if (bytes == 0)
 		{
 			GgMetaPageData *now = GgReadDirectory(index);
 
 			/* has a VACUUM or merge recycled the page?  Then the directory is another one by now */
 			if (now->instance == reader->meta->instance &&
 				now->generation == reader->meta->generation)
-				wrong = "a page is not what its directory says: see gpugraph_check()";
+				GgReportCorruption(index, BlockNumberIsValid(reader->wrong_block) ?
+								   reader->wrong_block : GG_META_BLKNO,
+								   "page is not number " UINT64_FORMAT " of kind %d",
+								   reader->wrong_page, reader->wrong_kind);
 			pfree(now);
 		}
 		if (!load->helper)
@@ -325,7 +343,7 @@ GgBringUnit(GgReader *reader, const GgUnit *unit)
 	if (bytes == 0)
 	{
 		GgLoadFreeChunk(load);
-		GgLoadGiveUp(load, wrong == NULL, wrong);
+		GgLoadGiveUp(load, true, 0, NULL);
 		return false;
 	}
 	GgLoadPutChunk(load, unit->list, unit->part, offset, bytes);

@@ -33,6 +33,11 @@ typedef struct GgReader
 	LOCKTAG		lock;			/* of the load */
 	bool		kept;			/* the index is locked between units, too */
 	BlockNumber length;			/* of the index while it is locked */
+
+	/* the page that was read last: of which kind of array, and its number and block there */
+	GgKind		wrong_kind;
+	uint64		wrong_page;
+	BlockNumber wrong_block;
 } GgReader;
 
 /* ---- unit.c ---------------------------------------------------------------------- */

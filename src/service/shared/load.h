@@ -118,7 +118,8 @@ typedef struct GgLoadJob
 	/* why it failed; from the process that sets the ABORT flag first, or from the worker */
 	bool		quiet;			/* nothing to report: the index is gone or has changed */
 	GgReason	reason;
-	char		error[160];
+	bool		corrupt;		/* the index is */
+	char		error[GG_LOAD_ERROR];
 } GgLoadJob;
 
 /*

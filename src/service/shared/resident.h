@@ -10,6 +10,9 @@
 #include "port/atomics.h"
 #include "utils/timestamp.h"
 
+/* Bytes of what is said of a load that failed: with the names of index and block. */
+#define GG_LOAD_ERROR		256
+
 /*
  * What a resident is a copy of.  REINDEX, TRUNCATE and CLUSTER change the locator, builds change
  * the instance, merges and cuts of the delta change the generation.  A database that is dropped and
@@ -109,7 +112,8 @@ typedef struct GgResident
 	uint64		failed_us;
 	uint64		retry_us;		/* FAILED, and of a refresh that failed */
 	GgReason	reason;			/* FAILED: GG_REASON_MEMORY or GG_REASON_FAILED */
-	char		error[160];		/* of the last load or refresh that failed */
+	bool		corrupt;		/* FAILED: so is the index */
+	char		error[GG_LOAD_ERROR];	/* of the last load or refresh that failed */
 } GgResident;
 
 #define GG_REFRESH_WANTED	1

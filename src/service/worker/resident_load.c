@@ -246,6 +246,7 @@ NoteFailure(GgResident *resident, const GgLoadJob *job, bool no_room)
 		retry_ms = RETRY_MAX_MS;
 	strlcpy(resident->error, job->error, sizeof(resident->error));
 	resident->reason = job->reason;
+	resident->corrupt = job->corrupt;
 	resident->failures++;
 	resident->failed_at = GetCurrentTimestamp();
 	resident->failed_us = GgNowMicros();
@@ -304,7 +305,8 @@ LoadFailed(GgWorker *worker, int load, uint32 serial, bool no_room)
 		device->stats.failed_loads++;
 	if (news)
 		ereport(LOG,
-				(errmsg("gpugraph device %d: could not %s %s: %s", device->number,
+				(job->corrupt ? errcode(ERRCODE_INDEX_CORRUPTED) : 0,
+				 errmsg("gpugraph device %d: could not %s %s: %s", device->number,
 						job->refresh ? "refresh" : "load",
 						GgNameOf(name, sizeof(name), job->name, job->database, job->relation),
 						job->error),

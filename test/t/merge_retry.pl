@@ -1,0 +1,58 @@
+# A merge fails, and rows come meanwhile. They are merged a minute later, though nobody asks for it
+# again: by a worker, or by VACUUM where there is none.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Merging;
+
+my $node = merging_node('retry');
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE items (id int, val vector(8)) WITH (autovacuum_enabled = off);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (seal_rows = 500);
+CREATE FUNCTION fill(a int, b int) RETURNS void LANGUAGE sql AS $$
+	INSERT INTO items SELECT i, (SELECT array_agg(sin(i * j + i % 17))::real[]::vector(8)
+		FROM generate_series(1, 8) j) FROM generate_series(a, b) i
+$$;
+SQL
+
+# Have the worker's merge fail. True: so it did.
+sub merge_fails
+{
+	my ($from) = @_;
+	my $rest = hold_at($node, 'merge');
+
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = hold_merge');
+	$node->reload;
+	$node->safe_psql('postgres', "SELECT fill($from, $from + 2999)");
+	rests_at($node, 'merge');
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
+	$node->reload;
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE backend_type = 'gpugraph merge worker'");
+	finish_psql($rest);
+	return defined wait_for(sub { $node->safe_psql('postgres',
+		'SELECT phase FROM gpugraph_stat_merge') eq 'failed' });
+}
+
+ok(merge_fails(1), 'a merge fails');
+$node->safe_psql('postgres', "SELECT fill(10001, 20000)");
+cmp_ok(merge_info($node, 'delta_rows'), '>', 10000, 'rows that come then are not merged at once');
+is($node->safe_psql('postgres', 'SELECT phase FROM gpugraph_stat_merge'), 'failed', 'the view');
+ok(defined wait_for(sub { merge_info($node, 'delta_rows') < 1000 }), 'but later');
+index_is_complete($node, 'with a worker');
+
+ok(merge_fails(30001), 'another merge fails');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.merge_workers = 0');
+$node->reload;
+$node->safe_psql('postgres', 'SELECT fill(40001, 43000)');
+$node->safe_psql('postgres', 'VACUUM items');
+cmp_ok(merge_info($node, 'delta_rows'), '<', 1000, 'without a worker VACUUM merges');
+index_is_complete($node, 'without a worker');
+
+$node->stop;
+done_testing();
