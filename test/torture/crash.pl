@@ -322,8 +322,9 @@ sub pick_pid
 sub strike
 {
 	my ($pid, $alone) = @_;
-	my $how = $alone ? one_of(qw(SIGTERM terminate cancel cancel)) : weighted('kill -9' => 4, 'kill -9 of the server' => 3, SIGTERM => 1, terminate => 1,
-		cancel => 1, 'immediate stop' => 1);
+	my $how = $alone ? one_of(qw(SIGTERM terminate cancel cancel)) :
+		weighted('kill -9' => 4, 'kill -9 of the server' => 3, SIGTERM => 1, terminate => 1,
+			cancel => 1, 'immediate stop' => 1);
 
 	if ($how eq 'kill -9 of the server') { kill_9_server($node) }
 	elsif ($how eq 'immediate stop') { $node->stop('immediate') }
