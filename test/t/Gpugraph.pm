@@ -13,7 +13,8 @@ use Test::More;
 use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node newer_node newer_nodes forget_newer_options init_node load_helpers make_items make_many_items
+our @EXPORT = qw(new_node newer_node newer_nodes forget_newer_options init_node load_helpers
+	make_items make_many_items
 	index_is_complete answers start_psql finish_psql has_ended start_pgbench repeat_psql wait_for
 	kill_9 kill_9_server wait_until_up wait_for_progress find_build make_signal_build backend_pid
 	hold_lock hold_at rests_at);
