@@ -44,9 +44,10 @@ extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_
  */
 extern double GgDeviceExactTime(double nodes, double words, double matching, double row_bytes);
 
-/* column_pages: pages that a vector fills in the table. */
+/* column_pages: pages that a vector fills in the table.  limit: not above 0: not known. */
 extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
-extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered);
+extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered,
+							  double limit);
 
 /*
  * A path that is not to be used has at least this cost.  It is finite: of an infinite cost, core's

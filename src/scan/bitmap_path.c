@@ -134,7 +134,7 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 		time = ordered->indexinfo->tuples * LOOK_TIME +
 			matches * (TID_TIME + MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD));
 	other_time = matches * FETCH_ROW_TIME + rel->rows * GgSortedRowTime(rel, column_pages);
-	unit = GgMicrosecondCost(rel, column_pages, rel->rows);
+	unit = GgMicrosecondCost(rel, column_pages, rel->rows, limit);
 	other_unit = (bitmap->path.total_cost - bitmap_cost +
 				  rel->rows * GG_SORTED_ROW_COST * cpu_operator_cost) / other_time;
 	with_rows = time + fetched * FETCH_ROW_TIME;

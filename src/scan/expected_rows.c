@@ -8,15 +8,20 @@
  *
  * Where a LIMIT stands above a scan, with nothing between them that drops or adds rows, the scan
  * hands out so many.  Where the executor filters the scan's rows, the hook estimates from the
- * planner's row count how many the scan will hand out (tell_scan.c).
+ * planner's row count how many the scan will hand out (tell_scan.c).  A walk on the CPU does not
+ * trust the estimate.  It looks at how many of its rows have come to the LIMIT when its first list
+ * is used up (GgRowsUntilLimit()).
  *
  * The number is a hint.  A scan that gets none, as in EvalPlanQual, has lists that grow step by
  * step, and so has one that is asked for more: dead rows, rows that are locked by others, ties.
  */
 #include "scan/scan.h"
 
+#include "am/am.h"
+
 #include "executor/executor.h"
 #include "nodes/execnodes.h"
+#include "nodes/extensible.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 
@@ -87,31 +92,64 @@ RowsOfInput(const PlanState *node, uint32 rows)
 	}
 }
 
+/* Does this node pass rows of its first child on, in their order, one by one, or drop them? */
+static bool
+PassesOn(const PlanState *node)
+{
+	switch (nodeTag(node))
+	{
+		case T_LockRowsState:
+		case T_NestLoopState:
+		case T_ResultState:
+		case T_SubqueryScanState:
+			return true;
+		case T_CustomScanState:
+			return strcmp(((const CustomScanState *) node)->methods->CustomName,
+						  GG_BITMAP_SCAN_NAME) == 0;
+		default:
+			return false;
+	}
+}
+
 static bool
 TellScans(PlanState *planstate, void *context)
 {
-	uint32		rows = *(const uint32 *) context;
+	const GgAsked *asked = context;
+	GgAsked		input = {.of_many = asked->of_many};
 
 	if (planstate == NULL)
 		return false;
 	if (IsA(planstate, IndexScanState))
-		GgTellScan((IndexScanState *) planstate, rows);
-	if (!GgTellPartitions(planstate, rows))
-		rows = RowsOfInput(planstate, rows);
-	return planstate_tree_walker(planstate, TellScans, &rows);
+		GgTellScan((IndexScanState *) planstate, asked);
+	if (!GgTellPartitions(planstate, asked->rows))
+		input.rows = RowsOfInput(planstate, asked->rows);
+	if (IsA(planstate, LimitState))
+	{
+		input.limit = (const LimitState *) planstate;
+		input.of_many = false;
+	}
+	else if (PassesOn(planstate))
+		input.limit = asked->limit;
+	if (IsA(planstate, AppendState) || IsA(planstate, MergeAppendState))
+		input.of_many = true;
+	if (!IsA(planstate, NestLoopState))
+		return planstate_tree_walker(planstate, TellScans, &input);
+	/* the outer side is told twice */
+	(void) planstate_tree_walker(planstate, TellScans, &(GgAsked) {0});
+	return TellScans(outerPlanState(planstate), &input);
 }
 
 static void
 StartExecutor(QueryDesc *query, int eflags)
 {
-	uint32		rows = 0;
+	GgAsked		asked = {0};
 
 	if (prev_hook != NULL)
 		prev_hook(query, eflags);
 	else
 		standard_ExecutorStart(query, eflags);
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
-		(void) TellScans(query->planstate, &rows);
+		(void) TellScans(query->planstate, &asked);
 }
 
 void

@@ -136,7 +136,11 @@ Open(PartitionsState *node, Partition *partition)
 	partition->ours = IsOurs(partition->state);
 	node->css.custom_ps = lappend(node->css.custom_ps, partition->state);
 	if (partition->ours)
-		GgTellScan((IndexScanState *) partition->state, node->limit);
+		{
+		const GgAsked asked = {.rows = node->limit, .of_many = true};
+
+		GgTellScan((IndexScanState *) partition->state, &asked);
+	}
 	MemoryContextSwitchTo(old);
 }
 

@@ -220,6 +220,9 @@ struct GgScanOpaque
 	GgDeviceAnswer device;
 	uint32		expected;		/* rows, where the executor filters them; 0: not known */
 	uint32		limit;			/* rows, where it does not; 0: not known */
+	bool		one_of_many;	/* others have rows for the same LIMIT */
+	const struct LimitState *above; /* counts the rows that pass what is above the scan; or NULL */
+	int64		passed_before;	/* of these, before the scan began */
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
@@ -346,26 +349,31 @@ extern void GgInitExplain(void);
 #define GG_EXPECTED_SHIFT	16
 #define GG_EXPECTED_LIMIT	(GG_MOST_EXPECTED + 1)
 
+/* With GG_EXPECTED_LIMIT: other scans have rows for the same LIMIT.  Without it: see GgAsked. */
+#define GG_EXPECTED_MORE	(2 * GG_EXPECTED_LIMIT)
+
 extern void GgInitExpectedRows(void);
 
 /* Tell a scan that so many rows will be asked for, and none of them dropped. */
 extern void GgTellLimit(ScanKey key, uint64 limit);
 
-/* The same of a node, which may drop some; 0: not known. */
-extern void GgTellScan(struct IndexScanState *scan, uint32 limit);
+/* What is known of who takes a node's rows. */
+typedef struct GgAsked
+{
+	uint32		rows;			/* so many are taken; 0: not known */
+	bool		of_many;		/* of this node and others */
+	const struct LimitState *limit; /* gets all that are not dropped before, as soon as they are
+									 * returned and in their order; or NULL.  The key's fn_extra */
+} GgAsked;
+
+/* The same of a node, which may drop some. */
+extern void GgTellScan(struct IndexScanState *scan, const GgAsked *asked);
+
+/* How many rows will the scan have returned when LIMIT has what it wants?  0: not known. */
+extern double GgRowsUntilLimit(const GgScanOpaque *so);
 
 /* Read from the key of the order what a scan is told. */
-static inline void
-GgReadExpected(GgScanOpaque *so, ScanKey key)
-{
-	uint32		expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
-
-	so->expected = so->limit = 0;
-	if ((expected & GG_EXPECTED_LIMIT) != 0)
-		so->limit = expected & GG_MOST_EXPECTED;
-	else
-		so->expected = expected;
-}
+extern void GgReadExpected(GgScanOpaque *so, ScanKey key);
 
 /* ---- what implementations have in common ------------------------------- */
 

@@ -3,7 +3,8 @@
  *		A scan is told how many rows the executor will ask it for.
  *
  * The number goes into the scan key of the order.  The upper bits of sk_flags are the access
- * method's own (access/skey.h).  ggrescan() receives them with the key.
+ * method's own (access/skey.h).  ggrescan() receives them with the key.  Nobody calls the function
+ * of an index scan's key, so there is a place for a pointer, too.
  */
 #include "scan/scan.h"
 
@@ -21,21 +22,76 @@ GgTellLimit(ScanKey key, uint64 limit)
 }
 
 void
-GgTellScan(IndexScanState *scan, uint32 limit)
+GgTellScan(IndexScanState *scan, const GgAsked *asked)
 {
 	const Plan *plan = scan->ss.ps.plan;
+	ScanKey		key = scan->iss_OrderByKeys;
 	double		rows;
 
-	if (scan->iss_NumOrderByKeys != 1 || (plan->qual == NIL && limit == 0) ||
-		!GgIsGpugraph(scan->iss_RelationDesc))
+	if (scan->iss_NumOrderByKeys != 1 || !GgIsGpugraph(scan->iss_RelationDesc))
 		return;
-	if (plan->qual == NIL)
+	if (plan->qual == NIL && asked->rows > 0)
 	{
-		GgTellLimit(&scan->iss_OrderByKeys[0], limit);
+		GgTellLimit(key, asked->rows);
+		if (asked->of_many)
+			key->sk_flags |= (int) ((uint32) GG_EXPECTED_MORE << GG_EXPECTED_SHIFT);
 		return;
 	}
-	rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
-	scan->iss_OrderByKeys[0].sk_flags |=
-		GgRowsToExpect(rows, plan->plan_rows, limit > 0 ? limit : GG_EXPECTED_ANSWERS) <<
-		GG_EXPECTED_SHIFT;
+	key->sk_flags &= (1 << GG_EXPECTED_SHIFT) - 1;
+	if (plan->qual != NIL)
+	{
+		rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
+		key->sk_flags |= GgRowsToExpect(rows, plan->plan_rows,
+										asked->rows > 0 ? asked->rows :
+										GG_EXPECTED_ANSWERS) <<
+			GG_EXPECTED_SHIFT;
+	}
+	if (asked->limit != NULL)
+	{
+		key->sk_flags |= (int) ((uint32) GG_EXPECTED_MORE << GG_EXPECTED_SHIFT);
+		key->sk_func.fn_extra = unconstify(struct LimitState *, asked->limit);
+	}
+}
+
+void
+GgReadExpected(GgScanOpaque *so, ScanKey key)
+{
+	const uint32 expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
+
+	so->expected = so->limit = 0;
+	so->one_of_many = false;
+	so->above = NULL;
+	if ((expected & GG_EXPECTED_LIMIT) != 0)
+	{
+		so->limit = expected & GG_MOST_EXPECTED;
+		so->one_of_many = (expected & GG_EXPECTED_MORE) != 0;
+		return;
+	}
+	so->expected = expected & GG_MOST_EXPECTED;
+	if ((expected & GG_EXPECTED_MORE) != 0)
+	{
+		so->above = key->sk_func.fn_extra;
+		so->passed_before = so->above->position;
+	}
+}
+
+/*
+ * By the share that has passed so far.  Half a row is added, so that none of a few rows means that
+ * one passes of twice as many.
+ */
+double
+GgRowsUntilLimit(const GgScanOpaque *so)
+{
+	double		passed,
+				wanted;
+
+	if (so->nrows == 0 || so->one_of_many)
+		return 0;
+	if (so->limit > 0)
+		return so->limit > so->nrows ? so->limit : 0;
+	if (so->above == NULL || so->above->noCount)
+		return 0;
+	passed = Max(so->above->position - so->passed_before, 0);
+	wanted = (double) so->above->offset + so->above->count - so->above->position;
+	return wanted > 0 ? so->nrows * (1 + wanted / (passed + 0.5)) : 0;
 }

@@ -81,6 +81,20 @@ HandedReach(const GgScanOpaque *so)
 	return so->nearest->distances[half - 1];
 }
 
+/*
+ * Rows that a LIMIT takes of all streams; 0: not known, or what first lists have in any case.
+ * Where a filter drops nodes, the walk finds out how many.
+ */
+static uint32
+LimitedRows(const GgScanOpaque *so)
+{
+	if (so->mode == GG_ITERATIVE_OFF || so->filter != NULL || so->one_of_many)
+		return 0;
+	/* more than LIMIT are read from the table */
+	return so->by_table && so->limit > 0 ? GgRowsToRead(so->meta, &so->params, so->limit) :
+		so->limit;
+}
+
 static void
 AddNearest(GgScanOpaque *so, const gg_walk *walk)
 {
@@ -90,7 +104,7 @@ AddNearest(GgScanOpaque *so, const gg_walk *walk)
 		return;
 	if (nearest->most == 0)
 	{
-		nearest->most = so->params.itopk_size;
+		nearest->most = Max(so->params.itopk_size, (uint32) GG_LIMITED_WALK(LimitedRows(so)));
 		nearest->distances = MemoryContextAlloc(so->context, nearest->most * sizeof(float));
 	}
 	nearest->count = gg_walk_merge_distances(walk, nearest->distances, nearest->count,
@@ -283,6 +297,22 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 
 /* ---- the stream -------------------------------------------------------- */
 
+/* The length of the first list.  Of several streams each has its share, and a quarter to spare. */
+static uint32
+FirstLength(const GgScanOpaque *so, const GgStream *stream)
+{
+	const uint32 limit = LimitedRows(so);
+	double		nodes = 0;
+	double		rows;
+
+	if (limit == 0 || GG_LIMITED_WALK(limit) <= stream->itopk)
+		return stream->itopk;
+	for (int i = 0; i < so->nstreams; i++)
+		nodes += so->streams[i].nodes;
+	rows = Min(limit, 1.25 * limit * stream->nodes / nodes);
+	return (uint32) GgFirstWalkList(stream->itopk, (uint64) rows, GgLongestList(so, stream));
+}
+
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
@@ -293,6 +323,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	/* the delta has no graph */
 	if (stream->segment == NULL || so->query == NULL)
 		return GG_LIST_SEARCHED;
+	stream->itopk = FirstLength(so, stream);
 	GgEstimateMatching(so, stream, GG_SAMPLE_PLACES);
 	if (!GgSearchIsWorthwhile(so, stream, stream->itopk))
 		GgFindMatching(so, stream);	/* the estimate may be too low */
@@ -315,12 +346,34 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	return GG_LIST_READY;
 }
 
+/*
+ * The length of the next list; 0: every row is to be measured.  Rows that are nearer than those
+ * that were returned are lost under strict order.  So where LIMIT will take more than twice as
+ * many, the list grows in one step, and not step by step.
+ */
+static uint32
+NextLength(GgScanOpaque *so, GgStream *stream)
+{
+	const uint32 next = GgLongerList(so, stream);
+	const double longest = GgLongestList(so, stream);
+	const double rows = so->mode == GG_ITERATIVE_OFF ? 0 : GgRowsUntilLimit(so);
+	double		list;
+
+	if (next == 0 || rows == 0)
+		return next;
+	list = GgLimitedList((uint64) Min(rows * stream->handed / so->nrows, PG_INT32_MAX));
+	/* a filter's last list may be as long as any */
+	if (list > longest && so->filter == NULL)
+		return 0;
+	return Max(next, (uint32) Min(list, longest));
+}
+
 static GgListState
 WalkNextList(GgScanOpaque *so, GgStream *stream)
 {
 	WalkStream *state = stream->state;
 	bool		cut = gg_walk_was_cut(state->walk);
-	uint32		itopk = cut ? stream->itopk : GgLongerList(so, stream);
+	uint32		itopk = cut ? stream->itopk : NextLength(so, stream);
 	gg_status	status;
 
 	if (itopk == 0 || gg_walk_exhausted(state->walk))

@@ -100,10 +100,14 @@ SELECT results_eq($$SELECT index::text, engine, reason IS NOT NULL, queries, lis
 	$$VALUES ('more_idx', 'cpu', true, 1::bigint, 1::bigint, 0::bigint, 0::bigint, NULL::text,
 	NULL::bigint, 10::bigint, true)$$, 'a scan with one list');
 EXECUTE ask(60) \g /dev/null
-SELECT results_eq('SELECT widenings > 0, exact_lists, rows FROM gpugraph_last_scan()',
-	'VALUES (true, 0::bigint, 60::bigint)', 'a scan whose list was made longer');
+SELECT results_eq('SELECT widenings, exact_lists, rows FROM gpugraph_last_scan()',
+	'VALUES (0::bigint, 0::bigint, 60::bigint)', 'a list that LIMIT has made longer');
+SELECT id FROM more WHERE abs(id) % 2 = 0 ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]'
+	LIMIT 20 \g /dev/null
+SELECT results_eq('SELECT widenings > 0, exact_lists, rows >= 20 FROM gpugraph_last_scan()',
+	'VALUES (true, 0::bigint, true)', 'a scan whose list was made longer');
 EXECUTE ask(4000) \g /dev/null
-SELECT results_eq('SELECT exact_lists, rows, distances > 5000 FROM gpugraph_last_scan()',
+SELECT results_eq('SELECT exact_lists, rows, distances >= 4000 FROM gpugraph_last_scan()',
 	'VALUES (1::bigint, 4000::bigint, true)', 'a scan that measured all rows');
 INSERT INTO more SELECT id, val FROM more WHERE id <= 5;
 EXECUTE ask(10) \g /dev/null
