@@ -31,8 +31,8 @@
  *
  * Memory: a bit and 4 bytes for each node of the largest segment, with heap_check 24 bytes more, 8
  * bytes for each of its rows if filter columns are compared, and two sorts within
- * maintenance_work_mem.  The adjacency is kept, too, where it fits in maintenance_work_mem, and read
- * node by node where it does not.
+ * maintenance_work_mem.  The adjacency is kept, too, where it fits in maintenance_work_mem, and
+ * read node by node where it does not.
  */
 #include "storage/check.h"
 #include "storage/inspect.h"

@@ -200,7 +200,8 @@ SELECT is(checked('liar'), 'ok', 'a function that tells the truth');
 CREATE OR REPLACE FUNCTION lie(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
 	'BEGIN RETURN CASE WHEN x = 250 THEN 251 ELSE x END; END';
 SELECT matches(checked('liar'), '^XX002: index "liar_idx" is corrupted at block [0-9]+: '
-	'the table has other values of filter columns in the row of the TID \(\d+,\d+\)$', 'one that does not, of a row in a segment');
+	'the table has other values of filter columns in the row of the TID \(\d+,\d+\)$',
+	'one that does not, of a row in a segment');
 CREATE OR REPLACE FUNCTION lie(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
 	'BEGIN RETURN CASE WHEN x = 450 THEN NULL ELSE x END; END';
 SELECT matches(checked('liar'), '^XX002: index "liar_idx" is corrupted at block \d+: '
