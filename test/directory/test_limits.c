@@ -29,6 +29,12 @@ GgArrayPages(uint64 bytes)
 	return (bytes + GG_PAGE_PAYLOAD - 1) / GG_PAGE_PAYLOAD;
 }
 
+uint32
+GgDeclaredDimensions(Relation index)
+{
+	return 0;
+}
+
 const char *
 GgAlgorithmName(int algorithm)
 {
