@@ -13,7 +13,8 @@ use Test::More;
 use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node newer_node newer_nodes init_node load_helpers make_items make_many_items
+our @EXPORT = qw(new_node newer_node newer_nodes forget_newer_options init_node load_helpers
+	make_items make_many_items
 	index_is_complete answers start_psql finish_psql has_ended start_pgbench repeat_psql wait_for
 	kill_9 kill_9_server wait_until_up wait_for_progress find_build make_signal_build backend_pid
 	hold_lock hold_at rests_at);
@@ -41,6 +42,17 @@ sub newer_nodes
 	return PostgreSQL::Test::Cluster->new($name) if !@paths;
 	return map { PostgreSQL::Test::Cluster->new("$name$_", install_path => $paths[$_]) }
 		0 .. $#paths;
+}
+
+# 15.20 writes column options that 18.6 and 19rc1 do not know (README, pg_upgrade).
+sub forget_newer_options
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres',
+		"UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '%pg_attver%'")
+		if $ENV{GG_NEWER};
+	return;
 }
 
 sub newer_node

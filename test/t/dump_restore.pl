@@ -53,6 +53,7 @@ $new->append_conf('postgresql.conf', "autovacuum = off\n");
 $new->start;
 
 # The newer version's programs read the older server.
+forget_newer_options($old);
 $new->command_ok(
 	[ 'pg_dump', '-Fc', '-f', "$dir/dump", '-C', '-d', $old->connstr('postgres') ], 'pg_dump');
 $new->command_ok(

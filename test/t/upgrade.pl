@@ -33,9 +33,8 @@ CREATE TABLE small AS SELECT * FROM items;
 CREATE INDEX small_idx ON small USING gpugraph (val vector_l2_ops) WITH (storage = 'int8');
 CREATE TABLE former AS SELECT * FROM items;
 CREATE INDEX former_idx ON former USING gpugraph (val vector_l2_ops);
--- 15.20 writes column options that 18.6 and 19rc1 do not know (README)
-UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '%pg_attver%';
 SQL
+forget_newer_options($old);
 my $file = index_file($old, 'former_idx');
 my $before = answers($old);
 $old->stop;
