@@ -315,6 +315,7 @@ sub step
 		# recovery may cancel the question, too
 		while ((eval { query($c, "SELECT pg_last_wal_replay_lsn() >= '$lsn'") } // 'f') ne 't')
 		{
+			$c = connect_to($standby) if $@ =~ /connection lost/;
 			die "the standby does not replay up to $lsn\n" if ++$tries > 60_000;
 			usleep(1000);
 		}
