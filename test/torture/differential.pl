@@ -546,7 +546,7 @@ sub run_cursor
 	my $hold = chance(0.15) ? 'WITH HOLD' : '';
 	my $answer = try_query($c, "BEGIN ISOLATION LEVEL $s->{isolation}; SAVEPOINT s; $plain"
 		. "SELECT * FROM ($text) s LIMIT $most; " . text_of($s, count => 1) . "; ROLLBACK TO s;"
-		. set_local($s->{set}) . "EXPLAIN (COSTS OFF) $text;
+		. set_local($s->{set}) . "EXPLAIN (COSTS OFF) DECLARE c NO SCROLL CURSOR $hold FOR $text;
 		DECLARE c NO SCROLL CURSOR $hold FOR $text; FETCH 1 FROM c");
 
 	$nstatements++;
