@@ -172,7 +172,8 @@ sub open_cursor
 
 	$cursor = connect_to($standby);
 	# a short list, so that the scan reads the index again later
-	query($cursor, 'SET enable_seqscan = off; SET gpugraph.itopk_size = 4; BEGIN ISOLATION LEVEL REPEATABLE READ');
+	query($cursor, 'SET enable_seqscan = off; SET gpugraph.itopk_size = 4;
+		BEGIN ISOLATION LEVEL REPEATABLE READ');
 	%cursor_rows = map { $_->[0] => 1 } query($cursor, 'SELECT id FROM items');
 	query($cursor, 'DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> vec(11)');
 	delete $cursor_rows{ $_->[0] } for query($cursor, 'FETCH 1 FROM c');
