@@ -171,10 +171,12 @@ sub open_cursor
 	my ($standby) = @_;
 
 	$cursor = connect_to($standby);
-	query($cursor, 'SET enable_seqscan = off; BEGIN ISOLATION LEVEL REPEATABLE READ');
+	# a short list, so that the scan reads the index again later
+	query($cursor, 'SET enable_seqscan = off; SET gpugraph.itopk_size = 4;
+		BEGIN ISOLATION LEVEL REPEATABLE READ');
 	%cursor_rows = map { $_->[0] => 1 } query($cursor, 'SELECT id FROM items');
 	query($cursor, 'DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> vec(11)');
-	delete $cursor_rows{ $_->[0] } for query($cursor, 'FETCH 20 FROM c');
+	delete $cursor_rows{ $_->[0] } for query($cursor, 'FETCH 1 FROM c');
 	return;
 }
 
@@ -314,6 +316,7 @@ sub step
 		# recovery may cancel the question, too
 		while ((eval { query($c, "SELECT pg_last_wal_replay_lsn() >= '$lsn'") } // 'f') ne 't')
 		{
+			$c = connect_to($standby) if $@ =~ /connection lost/;
 			die "the standby does not replay up to $lsn\n" if ++$tries > 60_000;
 			usleep(1000);
 		}
