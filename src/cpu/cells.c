@@ -109,6 +109,7 @@ assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint3
 			.mutual = false,
 			.centre = centre,
 			.exact = false,
+			.by_place = true,
 			.lists = lists
 		};
 
@@ -277,7 +278,8 @@ cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	cells_state *cells = arg;
 	gg_knn	   *state = cells->knn;
-	bool		own = state->rows.data->metric != GG_METRIC_L1 && !state->centre;
+	const gg_metric metric = state->rows.data->metric;
+	bool		own = metric != GG_METRIC_L1 && metric != GG_METRIC_IP && !state->centre;
 	const float *centre = own ? state->row[worker->id] : state->centre;
 
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
@@ -512,7 +514,7 @@ gg_knn_cells_bytes(const gg_knn *state, const gg_dataset *data, int threads, uin
 				   uint64_t *left)
 {
 	uint64_t	n = state->n;
-	uint32_t	dim = data->dim + (data->metric == GG_METRIC_IP);
+	uint32_t	dim = data->dim;
 	uint32_t	npivots,
 				nregions;
 

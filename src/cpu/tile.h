@@ -15,16 +15,14 @@
 /* ---- rows as tiles see them --------------------------------------------- */
 
 /*
- * For tiles three metrics are the squared Euclidean distance: of the rows as they are (L2), of the
- * rows at unit length (cosine: |a - b|^2 = 2 (1 - cos)), or of the rows with one more element that
- * gives all of them the same length (inner product: the MIPS reduction).  L1 stays itself.
+ * For tiles two metrics are the squared Euclidean distance: of the rows as they are (L2), or of the
+ * rows at unit length (cosine: |a - b|^2 = 2 (1 - cos)).  Inner product and L1 stay themselves.
  */
 typedef struct gg_rows
 {
 	const gg_dataset *data;
-	uint32_t	dim;			/* elements to compare: data->dim, one more for inner product */
+	uint32_t	dim;			/* of data */
 	float	   *scale;			/* n factors to unit length, or NULL */
-	float	   *extra;			/* n last elements, or NULL */
 } gg_rows;
 
 extern gg_status gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool);
@@ -115,6 +113,9 @@ typedef struct gg_join
 	const float *centre;
 	bool		exact;			/* squared differences instead: slower, loses nothing */
 
+	/* Under inner product: by L2.  centre and exact are of no use to products. */
+	bool		by_place;
+
 	/*
 	 * A list keeps the nearest by (distance, id) of all that it is ever offered, so that the order
 	 * of offers does not show.  The caller has to see that a pair has the same distance in every
@@ -127,7 +128,10 @@ typedef struct gg_join
 /* Returns how many entries were made; gives up early when the worker has to stop. */
 extern uint64_t gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker);
 
-/* Squared Euclidean distance or L1 (by metric) of two rows of gg_rows_load(), term by term. */
+/*
+ * Squared Euclidean distance, L1 or negative product (by metric) of two rows of gg_rows_load(), term
+ * by term.
+ */
 extern float gg_tile_distance(gg_metric metric, const float *a, const float *b, uint32_t dim);
 
 #endif							/* GG_TILE_H */

@@ -161,12 +161,17 @@ gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_bui
 /* A search of large batches goes along edges of a lower lambda. */
 #define GG_TSDG_LAMBDA_LARGE	5u
 
-/* What stage 1 multiplies distances with: alpha, squared where distances are squares. */
+/*
+ * What stage 1 multiplies distances with: alpha, squared where distances are squares.  Products are
+ * no lengths, and are compared as they are.
+ */
 static inline float
 gg_tsdg_factor(const gg_build_params *params, gg_metric metric)
 {
 	float		alpha = params->alpha != 0 ? params->alpha : GG_TSDG_ALPHA;
 
+	if (metric == GG_METRIC_IP)
+		return 1;
 	return metric == GG_METRIC_L1 ? alpha : alpha * alpha;
 }
 
