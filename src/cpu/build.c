@@ -170,7 +170,8 @@ choose_edges(build_state *build)
 	if (status.code == GG_OK)
 		status = params->algorithm == GG_ALGORITHM_TSDG ?
 			gg_cpu_diversify_run(pool, data, params, build->near, order, graph->adjacency) :
-			gg_cpu_optimize_run(pool, build->near, data->n, k, graph->degree, order,
+			gg_cpu_optimize_run(pool, build->near, data->n, k, graph->degree,
+								gg_reverse_edges(data->metric, graph->degree), order,
 								graph->adjacency);
 	free(order);
 	build->stats->optimize_s = gg_now() - start;

@@ -98,7 +98,7 @@ fixed_bytes(const gg_dataset *data, int threads)
 	uint64_t	bytes = (uint64_t) data->n *
 		(2 * sizeof(uint16_t) + 2 * sizeof(uint32_t) + sizeof(uint32_t));
 
-	if (data->metric == GG_METRIC_COSINE)
+	if (data->metric == GG_METRIC_IP || data->metric == GG_METRIC_COSINE)
 		bytes += sizeof(float) * (uint64_t) data->n;
 	return bytes + sizeof(float) * (uint64_t) (threads + 1) * (2 * GG_MOST_GROUP_PIVOTS + dim) +
 		sizeof(float) * GG_MOST_GROUP_PIVOTS * dim;

@@ -80,7 +80,7 @@ gg_knn_bytes(const gg_dataset *data, uint32_t k, int threads, bool ids, bool dis
 		bytes += n * stride * sizeof(uint32_t);
 	if (!distances)
 		bytes += n * stride * sizeof(float);
-	if (data->metric == GG_METRIC_COSINE)
+	if (data->metric == GG_METRIC_IP || data->metric == GG_METRIC_COSINE)
 		bytes += n * sizeof(float);
 	return bytes;
 }

@@ -80,7 +80,9 @@ gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool)
 	rows->data = data;
 	rows->dim = data->dim;
 	rows->scale = NULL;
-	if (data->metric != GG_METRIC_COSINE || data->element != GG_ELEMENT_F16)
+	rows->directions = NULL;
+	if (data->metric != GG_METRIC_IP &&
+		!(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16))
 		return gg_ok();
 
 	ctx.norms = malloc(sizeof(float) * ((size_t) data->n + 1));
@@ -95,7 +97,10 @@ gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool)
 	for (uint32_t i = 0; i < data->n; i++)
 		ctx.norms[i] = ctx.norms[i] > 0 && isfinite(ctx.norms[i]) ? 1.0f / sqrtf(ctx.norms[i]) :
 			0.0f;
-	rows->scale = ctx.norms;
+	if (data->metric == GG_METRIC_IP)
+		rows->directions = ctx.norms;
+	else
+		rows->scale = ctx.norms;
 	return gg_ok();
 }
 
@@ -103,7 +108,8 @@ void
 gg_rows_free(gg_rows *rows)
 {
 	free(rows->scale);
-	rows->scale = NULL;
+	free(rows->directions);
+	rows->scale = rows->directions = NULL;
 }
 
 void
@@ -357,7 +363,7 @@ gg_tile_memory_free(gg_tile_memory *memory)
 static inline bool
 join_by_product(const gg_join *join)
 {
-	return join->rows->data->metric == GG_METRIC_IP && !join->by_place;
+	return join->rows->data->metric == GG_METRIC_IP;
 }
 
 /* Pack elements begin .. end - 1 of the join's rows into panels. */

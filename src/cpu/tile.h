@@ -23,6 +23,7 @@ typedef struct gg_rows
 	const gg_dataset *data;
 	uint32_t	dim;			/* of data */
 	float	   *scale;			/* n factors to unit length, or NULL */
+	float	   *directions;		/* inner product: such factors, which are not applied; else NULL */
 } gg_rows;
 
 extern gg_status gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool);
@@ -112,9 +113,6 @@ typedef struct gg_join
 	 */
 	const float *centre;
 	bool		exact;			/* squared differences instead: slower, loses nothing */
-
-	/* Under inner product: by L2.  centre and exact are of no use to products. */
-	bool		by_place;
 
 	/*
 	 * A list keeps the nearest by (distance, id) of all that it is ever offered, so that the order

@@ -245,7 +245,7 @@ gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, relaxed_run, &state, n, 64);
 	if (status.code == GG_OK)
-		status = gg_cpu_unite_run(pool, state.forward, n, limit, 2 * limit, state.united);
+		status = gg_cpu_unite_run(pool, state.forward, n, limit, limit, 2 * limit, state.united);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, soft_run, &state, n, 64);
 	free(state.forward);

@@ -88,6 +88,8 @@ RunEngine(GgMerge *merge, const gg_engine *engine)
 	}
 	GgEndCall(&merge->call);
 	GgFreeScratch(&merge->files.scratch, true);
+	merge->by_cpu = engine == &gg_cpu_engine ||
+		(engine == NULL && gg_service_engine == GG_SERVICE_CPU);
 	if (engine == NULL)
 		snprintf(merge->builder, sizeof(merge->builder), "device %d", device);
 	else
@@ -168,7 +170,7 @@ BuildHere(GgMerge *merge)
 	GgCheckStatus(&status, "merging segments of a gpugraph index");
 }
 
-/* Learn the edges of the index's sample, or of rows, if there is one. */
+/* Learn the edges of the index's sample or, where a GPU built, of rows, if there is one. */
 static void
 LearnMerged(GgMerge *merge)
 {
@@ -183,7 +185,7 @@ LearnMerged(GgMerge *merge)
 	GgBeginSlice(merge->target);
 	sample = GgReadSample(merge->target->heap, merge->target->index);
 	GgEndSlice(merge->target);
-	if (sample == NULL)
+	if (sample == NULL && !merge->by_cpu)
 		sample = GgSampleRows(&graph.data, graph.seed);
 	if (sample == NULL)
 		return;

@@ -158,7 +158,7 @@ FormSample(const Datum *values)
 
 	if (dimensions < 1 || edges < 1 || bytes == 0 || bytes % (dimensions * sizeof(float)) != 0)
 		return NULL;
-	sample = palloc(sizeof(GgLearnSample));
+	sample = palloc0(sizeof(GgLearnSample));
 	sample->queries = rows = palloc(bytes);
 	memcpy(rows, VARDATA_ANY(queries), bytes);
 	sample->dimensions = (uint32) dimensions;

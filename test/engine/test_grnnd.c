@@ -168,7 +168,7 @@ contract_case(uint32_t n, gg_metric metric, const gg_build_params *params)
 	harness_random random = {n};
 	float	   *rows = malloc(sizeof(float) * n * 6);
 	gg_dataset	data = {rows, n, 6, GG_ELEMENT_F32, metric};
-	naive		on = {&data, gg_grnnd_params(params), params->seed, 0, calloc(n, n), calloc(n, n)};
+	naive		on = {&data, gg_grnnd_params(params), params->seed, calloc(n, n), calloc(n, n)};
 	uint32_t	round = 0;
 	uint32_t   *edges;
 
