@@ -665,8 +665,7 @@ walk_case(uint32_t clusters, uint32_t rows, uint32_t draws)
 			gg_graph	graph;
 			uint32_t	missed;
 
-			built = engine->build(e == 0 ? &reduced : &data, &params, &control, &graph,
-								  NULL).code == GG_OK;
+			built = engine->build(&data, &params, &control, &graph, NULL).code == GG_OK;
 			if (!built)
 				break;
 			hits[e] += walk_hits(&data, &graph, queries, nq, &missed);
