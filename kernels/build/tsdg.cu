@@ -257,9 +257,7 @@ gg_cuda_relax_device(const gg_cuda_data *data, const gg_build_params *params, co
 	args.lists = knn;
 	args.length = params->intermediate_graph_degree;
 	args.capacity = (args.length + 31) / 32 * 32;
-	/* after the MIPS reduction inner product is the Euclidean distance */
-	args.factor = gg_tsdg_factor(params, data->metric == GG_METRIC_IP ? GG_METRIC_L2 :
-								 data->metric);
+	args.factor = gg_tsdg_factor(params, data->metric);
 	args.out = forward;
 	args.most = gg_tsdg_limit(params);
 	return run_stage(&args, false, run);

@@ -179,17 +179,12 @@ gg_reverse_edges(gg_metric metric, uint32_t degree)
 /* A search of large batches goes along edges of a lower lambda. */
 #define GG_TSDG_LAMBDA_LARGE	5u
 
-/*
- * What stage 1 multiplies distances with: alpha, squared where distances are squares.  Products are
- * no lengths, and are compared as they are.
- */
+/* What stage 1 multiplies distances with: alpha, squared where distances are squares. */
 static inline float
 gg_tsdg_factor(const gg_build_params *params, gg_metric metric)
 {
 	float		alpha = params->alpha != 0 ? params->alpha : GG_TSDG_ALPHA;
 
-	if (metric == GG_METRIC_IP)
-		return 1;
 	return metric == GG_METRIC_L1 ? alpha : alpha * alpha;
 }
 

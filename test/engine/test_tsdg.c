@@ -139,7 +139,7 @@ naive_diversify(const gg_dataset *data, const gg_build_params *params, const uin
 {
 	float		alpha = params->alpha != 0 ? params->alpha : 1.1f;
 	naive		on = {data, params, knn,
-	data->metric == GG_METRIC_IP ? 1 : data->metric == GG_METRIC_L1 ? alpha : alpha * alpha, 2 * params->graph_degree, NULL};
+	data->metric == GG_METRIC_L1 ? alpha : alpha * alpha, 2 * params->graph_degree, NULL};
 
 	if (on.limit > params->intermediate_graph_degree)
 		on.limit = params->intermediate_graph_degree;
