@@ -791,9 +791,8 @@ typedef struct gg_engine
 	/*
 	 * Approximate k-NN lists by GNND [GNND, sections 3 and 4], k = intermediate_graph_degree.  ids:
 	 * n x k, nearest first, GG_NO_NODE at the end when n <= k.  distances: n x k (+infinity beside
-	 * GG_NO_NODE), or NULL.  Inner product compares rows as the Euclidean distance does after the
-	 * MIPS reduction, which a graph for inner product needs: each row gets one more element,
-	 * sqrt(max |x|^2 - |x|^2).  Distances are then those.  Errors: as build().
+	 * GG_NO_NODE), or NULL.  Under inner product a list has the rows of the greatest products, long
+	 * ones, and not the nearest in place.  Errors: as build().
 	 */
 	gg_status	(*knn_graph) (const gg_dataset *data, const gg_build_params *params,
 							  const gg_control *control, uint32_t *ids, float *distances,

@@ -309,7 +309,7 @@ EngineCancelled(void *ctx)
 	return GgServeInterrupts(&build->caught);
 }
 
-/* Learn the edges of the index's sample, or of rows, if there is one. */
+/* Learn the edges of the index's sample or, where a GPU built, of rows, if there is one. */
 static void
 LearnEdges(GgBuild *build, GgSegmentWork *work)
 {
@@ -324,7 +324,7 @@ LearnEdges(GgBuild *build, GgSegmentWork *work)
 	gg_status	status;
 	uint32		edges;
 
-	if (sample == NULL)
+	if (sample == NULL && build->plan.engine != &gg_cpu_engine)
 		sample = GgSampleRows(&graph.data, graph.seed);
 	if (sample == NULL)
 		return;

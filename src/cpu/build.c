@@ -110,6 +110,17 @@ by_pools(const build_state *build)
 	return build->params->algorithm == GG_ALGORITHM_GRNND && !build->input;
 }
 
+/*
+ * Does TSDG choose the edges?  Of products one long row occludes all others, and rows would keep
+ * one edge of them.
+ */
+static bool
+by_diversity(const build_state *build)
+{
+	return build->params->algorithm == GG_ALGORITHM_TSDG &&
+		build->data->metric != GG_METRIC_IP;
+}
+
 /* k-NN lists, or pools, in memory or, by groups, in scratch memory. */
 static gg_status
 make_lists(build_state *build, uint32_t **order)
@@ -168,9 +179,10 @@ choose_edges(build_state *build)
 	if (status.code == GG_OK)
 		status = take_lists(graph);
 	if (status.code == GG_OK)
-		status = params->algorithm == GG_ALGORITHM_TSDG ?
+		status = by_diversity(build) ?
 			gg_cpu_diversify_run(pool, data, params, build->near, order, graph->adjacency) :
-			gg_cpu_optimize_run(pool, build->near, data->n, k, graph->degree, order,
+			gg_cpu_optimize_run(pool, build->near, data->n, k, graph->degree,
+								gg_reverse_edges(data->metric, graph->degree), order,
 								graph->adjacency);
 	free(order);
 	build->stats->optimize_s = gg_now() - start;

@@ -5,7 +5,8 @@
  * Each row is assigned to the GG_CELLS_OF_ROW nearest of some random rows, the pivots.  All rows
  * assigned to the same pivot, a cell, are compared with each other.  Assignment is in two levels.
  * Some pivots, the regions, are compared with all rows.  A row is then compared with the pivots
- * that have the row's nearest region among their PIVOT_REGIONS nearest.
+ * that have the row's nearest region among their PIVOT_REGIONS nearest.  Under inner product cells
+ * are of rows of one direction: the longest of them are the best of the others.
  *
  * Which rows are compared is a function of data, parameters and seed, whatever the threads.
  */
@@ -41,6 +42,9 @@
 typedef struct cells_state
 {
 	gg_knn	   *knn;
+	/* what is assigned: under inner product the rows at unit length */
+	gg_dataset	data;
+	gg_rows		rows;
 	uint32_t	npivots;
 	uint32_t	nregions;		/* how many pivots, the first ones, are regions */
 	uint32_t   *pivots;			/* npivots node ids */
@@ -100,7 +104,7 @@ assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint3
 	{
 		uint32_t	m = gg_min_u32(candidates.count - from, room);
 		gg_join		join = {
-			.rows = &cells->knn->rows,
+			.rows = &cells->rows,
 			.ids = ids,
 			.labels = labels,
 			.m = count + m,
@@ -277,7 +281,8 @@ cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	cells_state *cells = arg;
 	gg_knn	   *state = cells->knn;
-	bool		own = state->rows.data->metric != GG_METRIC_L1 && !state->centre;
+	const gg_metric metric = state->rows.data->metric;
+	bool		own = metric != GG_METRIC_L1 && metric != GG_METRIC_IP && !state->centre;
 	const float *centre = own ? state->row[worker->id] : state->centre;
 
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
@@ -350,7 +355,7 @@ make_centres(cells_state *cells)
 	{
 		float	   *centre = cells->centres + (size_t) r * dim;
 
-		gg_rows_load(&cells->knn->rows, cells->pivots[r], 0, dim, centre);
+		gg_rows_load(&cells->rows, cells->pivots[r], 0, dim, centre);
 		for (uint32_t k = 0; k < dim; k++)
 			mean[k] += centre[k] / (float) cells->nregions;
 	}
@@ -459,9 +464,15 @@ cells_assign(cells_state *cells)
 gg_status
 gg_knn_cells(gg_knn *state)
 {
-	cells_state cells = {.knn = state};
+	cells_state cells = {.knn = state, .data = *state->rows.data, .rows = state->rows};
 	gg_status	status = gg_ok();
 
+	if (state->rows.directions)
+	{
+		cells.data.metric = GG_METRIC_COSINE;
+		cells.rows.data = &cells.data;
+		cells.rows.scale = state->rows.directions;
+	}
 	cells_sizes(state, &cells.npivots, &cells.nregions);
 	cells.pivots = gg_array(cells.npivots, sizeof(uint32_t));
 	cells.numbers = gg_array(cells.npivots, sizeof(uint32_t));
@@ -512,7 +523,7 @@ gg_knn_cells_bytes(const gg_knn *state, const gg_dataset *data, int threads, uin
 				   uint64_t *left)
 {
 	uint64_t	n = state->n;
-	uint32_t	dim = data->dim + (data->metric == GG_METRIC_IP);
+	uint32_t	dim = data->dim;
 	uint32_t	npivots,
 				nregions;
 

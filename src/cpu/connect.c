@@ -430,8 +430,8 @@ link_pivots(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *kn
 	gg_status	status = gg_cpu_knn_graph_run(pool, pivots, &params, knn, NULL, NULL, &unwanted);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, pivots->n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, NULL,
-									 adjacency);
+		status = gg_cpu_optimize_run(pool, knn, pivots->n, GG_PIVOT_LIST, GG_PIVOT_DEGREE,
+									 GG_PIVOT_DEGREE, NULL, adjacency);
 	return status;
 }
 

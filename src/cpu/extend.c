@@ -367,46 +367,15 @@ make_order(extend_state *e)
 
 /* ---- (b) ------------------------------------------------------------------------ */
 
-/*
- * Distances from a row that gg_rows_load() has loaded.  By inner product itself a search would find
- * long rows: the last element of the MIPS reduction counts, too.  Then this is d but for a constant
- * and a factor.
- */
-static void
-measure(const extend_state *e, const float *query, const uint32_t *ids, uint32_t count, float *out)
-{
-	const float *extra = e->rows.extra;
-
-	gg_cpu_distances(e->index, query, ids, count, out);
-	for (uint32_t i = 0; extra && i < count; i++)
-		out[i] -= extra[ids[i]] * query[e->data->dim];
-}
-
-typedef struct extend_source
-{
-	gg_memory_source memory;	/* first: the index's callbacks see it alone */
-	const extend_state *e;
-} extend_source;
-
-static bool
-source_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
-{
-	const extend_source *source = ctx;
-
-	measure(source->e, source->memory.query, nodes, count, out);
-	return true;
-}
-
 static void
 search_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	extend_state *e = arg;
 	extend_thread *thread = &e->threads[worker->id];
-	extend_source own = {{e->index, thread->query, NULL}, e};
-	gg_source	source = gg_cpu_source(&own.memory);
+	gg_memory_source own = {e->index, thread->query, NULL};
+	gg_source	source = gg_cpu_source(&own);
 	uint32_t	itopk = gg_max_u32(e->width, EDGES / e->graph.degree);
 
-	source.distances = source_distances;
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint64_t   *found = e->found + i * e->width;
@@ -536,7 +505,7 @@ settle(const extend_state *e, float *query, uint32_t row, uint32_t *more, uint32
 	for (; have < e->k && ids[have] != GG_NO_NODE; have++)
 		more[count++] = ids[have];
 	gg_rows_load(&e->rows, row, 0, e->rows.dim, query);
-	measure(e, query, more, count, distances);
+	gg_cpu_distances(e->index, query, more, count, distances);
 	for (uint32_t i = 0; i < count; i++)
 		keys[i] = key_of(distances[i], more[i]);
 	gg_sort_keys(keys, buffer, count);

@@ -15,8 +15,7 @@
  * has room: many equal rows have to be somewhere.  With several threads, which rows these are
  * depends on a race.
  *
- * Rows are copied as tiles see them (tile.h), as float32.  So distances of different groups can be
- * compared under inner product, too: all have the same length after the same MIPS reduction.
+ * Rows are copied as tiles see them (tile.h), as float32.
  */
 #include "groups.h"
 #include "../rules/group_pivots.h"
@@ -73,9 +72,8 @@ static gg_dataset
 group_data(const gg_dataset *data, uint32_t count, const float *copy)
 {
 	gg_dataset	group = {
-		.rows = copy, .n = count, .dim = data->dim + (data->metric == GG_METRIC_IP),
-		.element = GG_ELEMENT_F32,
-		.metric = data->metric == GG_METRIC_L1 ? GG_METRIC_L1 : GG_METRIC_L2
+		.rows = copy, .n = count, .dim = data->dim, .element = GG_ELEMENT_F32,
+		.metric = data->metric == GG_METRIC_COSINE ? GG_METRIC_L2 : data->metric
 	};
 
 	return group;
@@ -96,7 +94,7 @@ group_bytes(const gg_dataset *data, const gg_build_params *params, int threads, 
 static uint64_t
 fixed_bytes(const gg_dataset *data, int threads)
 {
-	uint64_t	dim = data->dim + (data->metric == GG_METRIC_IP);
+	uint64_t	dim = data->dim;
 	uint64_t	bytes = (uint64_t) data->n *
 		(2 * sizeof(uint16_t) + 2 * sizeof(uint32_t) + sizeof(uint32_t));
 
@@ -129,7 +127,7 @@ find_room(const gg_dataset *data, const gg_build_params *params, uint64_t memory
 bool
 gg_cpu_groups_possible(const gg_dataset *data)
 {
-	return data->n >= 2 * GG_GROUP_LEAST_ROOM && data->dim < GG_MAX_DIM;
+	return data->n >= 2 * GG_GROUP_LEAST_ROOM;
 }
 
 uint64_t

@@ -140,6 +140,12 @@ extern uint64_t gg_knn_join(gg_knn *state, gg_worker *worker, const gg_blocks *b
 /* Compare all rows with all. */
 extern gg_status gg_knn_brute(gg_knn *state);
 
+/*
+ * Compare the longest rows with all, under inner product: they are among the best of many rows, and
+ * near few of them.
+ */
+extern gg_status gg_knn_longest(gg_knn *state);
+
 /* Fill what is free of a list with rows that it does not have; distances are measured later. */
 extern void gg_knn_fill(gg_knn *state, uint32_t row, uint64_t seed);
 /* Measure one list term by term. */

@@ -138,7 +138,9 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	descent    *d = arg;
 	gg_knn	   *state = d->knn;
-	float	   *centre = state->rows.data->metric == GG_METRIC_L1 ? NULL : state->row[worker->id];
+	const gg_metric metric = state->rows.data->metric;
+	float	   *centre = metric == GG_METRIC_L1 || metric == GG_METRIC_IP ? NULL :
+		state->row[worker->id];
 	uint64_t	entered = 0;
 
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
@@ -346,6 +348,8 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 			brute ? gg_knn_brute(&state) : gg_knn_cells(&state);
 		stats->init_s += gg_now() - start;
 		start = gg_now();
+		if (status.code == GG_OK && !brute)
+			status = gg_knn_longest(&state);
 		if (status.code == GG_OK && !brute)
 			status = descend(&state, stats);
 		if (status.code == GG_OK)

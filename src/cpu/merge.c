@@ -84,7 +84,7 @@ typedef struct merge_state
 {
 	gg_knn		knn;
 	const gg_merge_input *input;
-	float	   *centre;			/* rows.dim, or NULL: L1 has none */
+	float	   *centre;			/* rows.dim, or NULL: L1 and products have none */
 	uint32_t	sizes[UINT8_MAX + 1];	/* of the parts */
 	uint32_t	parts_at[UINT8_MAX + 2];
 	uint32_t   *by_part;		/* n rows by part; for random starts */
@@ -113,7 +113,7 @@ distance_to(const gg_knn *state, int thread, uint32_t other)
 			   *copy = own + dim;
 	const float *x = copy;
 
-	if (data->element == GG_ELEMENT_F32 && !state->rows.scale && !state->rows.extra)
+	if (data->element == GG_ELEMENT_F32 && !state->rows.scale)
 		x = (const float *) data->rows + (size_t) other * dim;
 	else
 		gg_rows_load(&state->rows, other, 0, dim, copy);
@@ -588,7 +588,7 @@ merge_lists(merge_state *merge, gg_build_stats *stats)
 		merge->sizes[merge->input->parts[row]]++;
 	for (int part = 0; part <= UINT8_MAX; part++)
 		merge->parts_at[part + 1] = merge->parts_at[part] + merge->sizes[part];
-	if (state->rows.data->metric != GG_METRIC_L1)
+	if (state->rows.data->metric == GG_METRIC_L2 || state->rows.data->metric == GG_METRIC_COSINE)
 		status = make_centre(merge);
 	if (status.code == GG_OK)
 		status = gg_pool_run(state->pool, stored_run, merge, state->n, gg_knn_chunk(state, 256));
@@ -605,6 +605,8 @@ merge_lists(merge_state *merge, gg_build_stats *stats)
 		status = gg_pool_run(state->pool, others_run, merge, state->n, gg_knn_chunk(state, 256));
 	if (status.code == GG_OK && !random)
 		status = state->n <= GG_BRUTE_ROWS ? gg_knn_brute(state) : gg_knn_cells(state);
+	if (status.code == GG_OK && state->n > GG_BRUTE_ROWS)
+		status = gg_knn_longest(state);
 	stats->init_s += gg_now() - start;
 	start = gg_now();
 	if (status.code == GG_OK && (random || state->n > GG_BRUTE_ROWS))

@@ -12,14 +12,15 @@
  *		is in the list of B = L(A)[b] at a rank s < r.  F(A) is the first `degree` edges of A by
  *		(detours, r).
  *	(b) For every A and i with F(A)[i] = D, D has the reverse candidate A with the key (i, A).  R(D)
- *		is the candidates of the `degree` smallest keys, in their order.
+ *		is the candidates of the `reverse` smallest keys, in their order.
  *	(c) The list of D is the sequence F(D)[0], R(D)[0], F(D)[1], R(D)[1], ... (the rest of the one
  *		where the other has ended), without D and without what came before, up to `degree`;
  *		GG_NO_NODE fills the rest.
  *
  * Departures from the paper.  As in the paper, a detour must beat the edge in both hops by rank in
  * the lists that they stand in; here ranks beyond the list (k) never count.  Reverse edges are
- * interleaved with forward ones, not merged as a fixed half.
+ * interleaved with forward ones, not merged as a fixed half.  Under inner product there are fewer
+ * (gg_reverse_edges()).
  *
  * How.  (a) asks for each of the k x k neighbours of neighbours whether it is a neighbour: first a
  * small set of hashes, then a table over all nodes that holds the ranks in A's list.  (b) goes
@@ -48,6 +49,7 @@ typedef struct unite_state
 	const uint32_t *forward;	/* degree x n, as above */
 	uint32_t	n;
 	uint32_t	degree;
+	uint32_t	reverse;		/* of R(D), at most: <= degree */
 	uint32_t	most;			/* edges of a list that results, >= degree */
 	uint32_t   *graph;			/* n x most: R(D), then the result */
 	uint16_t   *counts;			/* n: of R(D) */
@@ -185,7 +187,7 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 				if (a % 65536 == 0 && gg_worker_stopping(worker))
 					return;
 				/* GG_NO_NODE is in no share */
-				if (d >= first && d < last && state->counts[d] < state->degree)
+				if (d >= first && d < last && state->counts[d] < state->reverse)
 					state->graph[(size_t) d * state->most + state->counts[d]++] = a;
 			}
 		}
@@ -263,10 +265,10 @@ gg_cpu_unite_bytes(uint32_t n, int threads)
 
 gg_status
 gg_cpu_unite_run(gg_pool *pool, const uint32_t *forward, uint32_t n, uint32_t degree,
-				 uint32_t most, uint32_t *graph)
+				 uint32_t reverse, uint32_t most, uint32_t *graph)
 {
 	int			threads = gg_pool_threads(pool);
-	unite_state state = {.forward = forward, .n = n, .degree = degree, .most = most,
+	unite_state state = {.forward = forward, .n = n, .degree = degree, .reverse = reverse, .most = most,
 		.graph = graph, .shares = (uint32_t) threads};
 	gg_status	status = gg_ok();
 
@@ -292,7 +294,7 @@ gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads)
 
 gg_status
 gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-					const uint32_t *order, uint32_t *graph)
+					uint32_t reverse, const uint32_t *order, uint32_t *graph)
 {
 	int			threads = gg_pool_threads(pool);
 	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order};
@@ -313,7 +315,7 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 		status = gg_pool_run(pool, forward_run, &state, n, 64);
 	free_tables(state.tables, threads);
 	if (status.code == GG_OK)
-		status = gg_cpu_unite_run(pool, state.forward, n, degree, degree, graph);
+		status = gg_cpu_unite_run(pool, state.forward, n, degree, reverse, degree, graph);
 	free(state.forward);
 	return status;
 }

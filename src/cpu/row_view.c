@@ -17,7 +17,7 @@ gg_row_view_create(gg_row_view *view, const gg_dataset *data, uint32_t places, g
 	view->threads = gg_pool_threads(pool);
 	status = gg_rows_prepare(&view->rows, data, pool);
 	if (status.code != GG_OK ||
-		(data->element == GG_ELEMENT_F32 && !view->rows.scale && !view->rows.extra))
+		(data->element == GG_ELEMENT_F32 && !view->rows.scale))
 		return status;
 	view->copies = calloc((size_t) view->threads, sizeof(*view->copies));
 	for (int t = 0; view->copies && t < view->threads; t++)
@@ -46,5 +46,5 @@ gg_row_view_bytes(const gg_dataset *data, uint32_t places, int threads)
 {
 	uint64_t	norms = sizeof(float) * ((uint64_t) data->n + 1);
 
-	return norms + (uint64_t) threads * sizeof(float) * places * ((uint64_t) data->dim + 1);
+	return norms + (uint64_t) threads * sizeof(float) * places * (uint64_t) data->dim;
 }

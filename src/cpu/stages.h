@@ -53,7 +53,8 @@ extern gg_status gg_cpu_extend_lists_run(gg_pool *pool, const gg_dataset *data,
  * degree out of range.
  */
 extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k,
-									 uint32_t degree, const uint32_t *order, uint32_t *graph);
+									 uint32_t degree, uint32_t reverse, const uint32_t *order,
+									 uint32_t *graph);
 /* Its peak memory beyond knn and graph. */
 extern uint64_t gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads);
 
@@ -62,7 +63,8 @@ extern uint64_t gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads);
  * at i * n + A.  graph: n x most, the lists cut to `most` edges, which is no less than degree.
  */
 extern gg_status gg_cpu_unite_run(gg_pool *pool, const uint32_t *forward, uint32_t n,
-								  uint32_t degree, uint32_t most, uint32_t *graph);
+								  uint32_t degree, uint32_t reverse, uint32_t most,
+								  uint32_t *graph);
 /* Its peak memory beyond forward and graph. */
 extern uint64_t gg_cpu_unite_bytes(uint32_t n, int threads);
 

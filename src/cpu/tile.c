@@ -31,7 +31,8 @@ float
 gg_tile_distance(gg_metric metric, const float *a, const float *b, uint32_t dim)
 {
 	const tile_ops *ops = gg_tile_ops();
-	float		d = metric == GG_METRIC_L1 ? ops->pair_l1(a, b, dim) : ops->pair_l2(a, b, dim);
+	float		d = metric == GG_METRIC_L1 ? ops->pair_l1(a, b, dim) :
+		metric == GG_METRIC_IP ? 0.0f - ops->pair_dot(a, b, dim) : ops->pair_l2(a, b, dim);
 
 	return isnan(d) ? INFINITY : d;
 }
@@ -79,7 +80,7 @@ gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool)
 	rows->data = data;
 	rows->dim = data->dim;
 	rows->scale = NULL;
-	rows->extra = NULL;
+	rows->directions = NULL;
 	if (data->metric != GG_METRIC_IP &&
 		!(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16))
 		return gg_ok();
@@ -93,25 +94,13 @@ gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool)
 		free(ctx.norms);
 		return status;
 	}
-	if (data->metric == GG_METRIC_COSINE)
-	{
-		for (uint32_t i = 0; i < data->n; i++)
-			ctx.norms[i] = ctx.norms[i] > 0 && isfinite(ctx.norms[i]) ? 1.0f / sqrtf(ctx.norms[i]) :
-				0.0f;
-		rows->scale = ctx.norms;
-	}
+	for (uint32_t i = 0; i < data->n; i++)
+		ctx.norms[i] = ctx.norms[i] > 0 && isfinite(ctx.norms[i]) ? 1.0f / sqrtf(ctx.norms[i]) :
+			0.0f;
+	if (data->metric == GG_METRIC_IP)
+		rows->directions = ctx.norms;
 	else
-	{
-		float		max = 0;
-
-		for (uint32_t i = 0; i < data->n; i++)
-			if (isfinite(ctx.norms[i]) && ctx.norms[i] > max)
-				max = ctx.norms[i];
-		for (uint32_t i = 0; i < data->n; i++)
-			ctx.norms[i] = ctx.norms[i] < max ? sqrtf(max - ctx.norms[i]) : 0.0f;
-		rows->extra = ctx.norms;
-		rows->dim++;
-	}
+		rows->scale = ctx.norms;
 	return gg_ok();
 }
 
@@ -119,8 +108,8 @@ void
 gg_rows_free(gg_rows *rows)
 {
 	free(rows->scale);
-	free(rows->extra);
-	rows->scale = rows->extra = NULL;
+	free(rows->directions);
+	rows->scale = rows->directions = NULL;
 }
 
 void
@@ -128,7 +117,7 @@ gg_rows_load(const gg_rows *rows, uint32_t row, uint32_t begin, uint32_t end, fl
 {
 	const gg_dataset *data = rows->data;
 	size_t		at = (size_t) row * data->dim + begin;
-	uint32_t	count = (end < data->dim ? end : data->dim) - begin;
+	uint32_t	count = end - begin;
 
 	if (data->element == GG_ELEMENT_F16)
 		gg_halves_to_floats((const uint16_t *) data->rows + at, out, count);
@@ -141,8 +130,6 @@ gg_rows_load(const gg_rows *rows, uint32_t row, uint32_t begin, uint32_t end, fl
 		for (uint32_t k = 0; k < count; k++)
 			out[k] *= scale;
 	}
-	if (end > data->dim)
-		out[count] = rows->extra[row];
 }
 
 /* ---- lists ------------------------------------------------------------------ */
@@ -257,10 +244,7 @@ gg_sort_keys(uint64_t *keys, uint64_t *buffer, uint32_t count)
 		memcpy(keys, from, sizeof(uint64_t) * count);
 }
 
-/*
- * Keys are (distance bits, entry): distances are not negative, so that their bits order as they
- * do.
- */
+/* Keys are (distance as an unsigned integer of the same order, entry). */
 void
 gg_lists_sort(gg_lists *lists, uint32_t row)
 {
@@ -276,6 +260,7 @@ gg_lists_sort(gg_lists *lists, uint32_t row)
 		uint32_t	bits;
 
 		memcpy(&bits, &distances[i], sizeof(bits));
+		bits ^= bits >> 31 ? 0xFFFFFFFFu : 0x80000000u;
 		/* the mark goes last, and GG_NO_NODE behind every id */
 		keys[i] = (uint64_t) bits << 32 | (uint32_t) (ids[i] << 1 | ids[i] >> 31);
 		sorted = sorted && (i == 0 || keys[i - 1] <= keys[i]);
@@ -288,6 +273,7 @@ gg_lists_sort(gg_lists *lists, uint32_t row)
 		uint32_t	bits = (uint32_t) (keys[i] >> 32),
 					entry = (uint32_t) keys[i];
 
+		bits ^= bits >> 31 ? 0x80000000u : 0xFFFFFFFFu;
 		memcpy(&distances[i], &bits, sizeof(bits));
 		ids[i] = entry >> 1 | entry << 31;
 	}
@@ -373,6 +359,13 @@ gg_tile_memory_free(gg_tile_memory *memory)
 	free(memory);
 }
 
+/* Are the join's distances negative products? */
+static inline bool
+join_by_product(const gg_join *join)
+{
+	return join->rows->data->metric == GG_METRIC_IP;
+}
+
 /* Pack elements begin .. end - 1 of the join's rows into panels. */
 static void
 join_pack(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
@@ -380,7 +373,8 @@ join_pack(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
 {
 	const gg_rows *rows = join->rows;
 	const gg_dataset *data = rows->data;
-	bool		as_is = data->element == GG_ELEMENT_F32 && !rows->scale && !rows->extra;
+	bool		as_is = data->element == GG_ELEMENT_F32 && !rows->scale;
+	const float *centre = join_by_product(join) ? NULL : join->centre;
 	uint32_t	depth = end - begin;
 
 	for (uint32_t i = 0; i < join->m; i += TILE_COLUMNS)
@@ -407,7 +401,7 @@ join_pack(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
 					source[r] = copy;
 				}
 			}
-			ops->transpose(source, join->centre ? join->centre + begin : NULL, depth, panel + half);
+			ops->transpose(source, centre ? centre + begin : NULL, depth, panel + half);
 		}
 		if (norms)
 			ops->panel_norms(panel, depth, memory->bias + i);
@@ -445,7 +439,8 @@ typedef struct join_run
 	const gg_join *join;
 	gg_tile_memory *memory;
 	const tile_ops *ops;
-	float		factor;			/* of the sums, see tile_ops.screen */
+	float		factor;			/* of the sums, see tile_ops.screen, as least */
+	float		least;
 	uint64_t	entered;
 } join_run;
 
@@ -673,7 +668,7 @@ join_select(join_run *run, uint32_t i, uint32_t j, float *sums, uint32_t ld)
 			columns &= join_other_parts(memory, join, r, j);
 		if (!columns)
 			continue;
-		hits = run->ops->screen(sums, memory->bias[r], memory->bias + j, run->factor,
+		hits = run->ops->screen(sums, memory->bias[r], memory->bias + j, run->factor, run->least,
 								memory->worst[r], memory->worst + j);
 		hits.row &= columns;
 		hits.columns &= columns;
@@ -682,7 +677,7 @@ join_select(join_run *run, uint32_t i, uint32_t j, float *sums, uint32_t ld)
 			hits.row &= ~memory->has[r][j / TILE_COLUMNS];
 			hits.columns &= ~memory->had[r][j / TILE_COLUMNS];
 		}
-		if (run->factor < 0 && join->mutual && (hits.row | hits.columns))
+		if (run->factor < -1 && join->mutual && (hits.row | hits.columns))
 			join_measure_again(memory, join, r, j, hits.row | hits.columns, sums);
 		if (hits.row)
 			memory->worst[r] = bound(join, list_offer(run, join->ids[r], hits.row, sums,
@@ -703,10 +698,13 @@ uint64_t
 gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 {
 	const tile_ops *ops = gg_tile_ops();
-	bool		dot = join->rows->data->metric != GG_METRIC_L1 && !join->exact;
-	tile_fn		tile = dot ? ops->dot : join->rows->data->metric == GG_METRIC_L1 ? ops->l1 :
-		ops->l2;
-	join_run	run = {.join = join, .memory = memory, .ops = ops, .factor = dot ? -2.0f : 1.0f};
+	bool		l1 = join->rows->data->metric == GG_METRIC_L1,
+				product = join_by_product(join),
+				dot = !l1 && !product && !join->exact;
+	tile_fn		tile = dot || product ? ops->dot : l1 ? ops->l1 : ops->l2;
+	join_run	run = {.join = join, .memory = memory, .ops = ops,
+					   .factor = product ? -1.0f : dot ? -2.0f : 1.0f,
+					   .least = product ? -INFINITY : 0.0f};
 	uint32_t	dim = join->rows->dim;
 	uint32_t	panels = (join->m + TILE_COLUMNS - 1) / TILE_COLUMNS;
 	uint32_t	piece;

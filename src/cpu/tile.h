@@ -15,16 +15,15 @@
 /* ---- rows as tiles see them --------------------------------------------- */
 
 /*
- * For tiles three metrics are the squared Euclidean distance: of the rows as they are (L2), of the
- * rows at unit length (cosine: |a - b|^2 = 2 (1 - cos)), or of the rows with one more element that
- * gives all of them the same length (inner product: the MIPS reduction).  L1 stays itself.
+ * For tiles two metrics are the squared Euclidean distance: of the rows as they are (L2), or of the
+ * rows at unit length (cosine: |a - b|^2 = 2 (1 - cos)).  Inner product and L1 stay themselves.
  */
 typedef struct gg_rows
 {
 	const gg_dataset *data;
-	uint32_t	dim;			/* elements to compare: data->dim, one more for inner product */
+	uint32_t	dim;			/* of data */
 	float	   *scale;			/* n factors to unit length, or NULL */
-	float	   *extra;			/* n last elements, or NULL */
+	float	   *directions;		/* inner product: such factors, which are not applied; else NULL */
 } gg_rows;
 
 extern gg_status gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool);
@@ -127,7 +126,10 @@ typedef struct gg_join
 /* Returns how many entries were made; gives up early when the worker has to stop. */
 extern uint64_t gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker);
 
-/* Squared Euclidean distance or L1 (by metric) of two rows of gg_rows_load(), term by term. */
+/*
+ * Squared Euclidean distance, L1 or negative product (by metric) of two rows of gg_rows_load(), term
+ * by term.
+ */
 extern float gg_tile_distance(gg_metric metric, const float *a, const float *b, uint32_t dim);
 
 #endif							/* GG_TILE_H */

@@ -30,8 +30,8 @@ any_transpose(const float *const rows[16], const float *centre, uint32_t begin, 
 }
 
 static inline __attribute__((always_inline)) tile_hits
-any_screen(float *sums, float bias, const float *biases, float factor, float worst,
-		   const float *worsts)
+any_screen(float *sums, float bias, const float *biases, float factor, float least,
+		   float worst, const float *worsts)
 {
 	tile_hits	hits = {0, 0};
 
@@ -39,7 +39,7 @@ any_screen(float *sums, float bias, const float *biases, float factor, float wor
 	{
 		float		d = bias + biases[c] + factor * sums[c];
 
-		d = d < 0.0f ? 0.0f : d;	/* NaN stays, and is below nothing */
+		d = d < least ? least : d;	/* NaN stays, and is below nothing */
 		sums[c] = d;
 		hits.row |= (uint32_t) (d < worst) << c;
 		hits.columns |= (uint32_t) (d < worsts[c]) << c;
@@ -133,10 +133,10 @@ any_enter_ordered(uint32_t *ids, float *distances, uint32_t stride, float worst,
 		any_transpose(rows, centre, 0, depth, panel); \
 	} \
 	SET_TARGET static tile_hits \
-	screen_##set(float *sums, float bias, const float *biases, float factor, float worst, \
-				 const float *worsts) \
+	screen_##set(float *sums, float bias, const float *biases, float factor, float least, \
+				 float worst, const float *worsts) \
 	{ \
-		return any_screen(sums, bias, biases, factor, worst, worsts); \
+		return any_screen(sums, bias, biases, factor, least, worst, worsts); \
 	} \
 	SET_TARGET static float \
 	enter_##set(uint32_t *ids, float *distances, uint32_t stride, float worst, \
@@ -155,6 +155,7 @@ any_enter_ordered(uint32_t *ids, float *distances, uint32_t stride, float worst,
 		.panel_norms = panel_norms_##set, \
 		.pair_l2 = pair_l2_##set, \
 		.pair_l1 = pair_l1_##set, \
+		.pair_dot = pair_dot_##set, \
 		.transpose = transpose_##set, \
 		.screen = screen_##set, \
 		.enter = enter_##set, \
@@ -241,7 +242,7 @@ transpose_avx2(const float *const rows[16], const float *centre, uint32_t depth,
 }
 
 SIMD_TARGET static tile_hits
-screen_avx2(float *sums, float bias, const float *biases, float factor, float worst,
+screen_avx2(float *sums, float bias, const float *biases, float factor, float least, float worst,
 			const float *worsts)
 {
 	tile_hits	hits = {0, 0};
@@ -252,8 +253,8 @@ screen_avx2(float *sums, float bias, const float *biases, float factor, float wo
 										_mm256_add_ps(_mm256_set1_ps(bias),
 													  _mm256_loadu_ps(biases + c)));
 
-		/* of a NaN and zero, max returns the second operand */
-		d = _mm256_max_ps(_mm256_setzero_ps(), d);
+		/* of a NaN and a number, max returns the second operand */
+		d = _mm256_max_ps(_mm256_set1_ps(least), d);
 		_mm256_storeu_ps(sums + c, d);
 		hits.row |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_set1_ps(worst),
 																_CMP_LT_OQ)) << c;
@@ -361,21 +362,21 @@ transpose_avx512(const float *const rows[16], const float *centre, uint32_t dept
 }
 
 SIMD_TARGET static tile_hits
-screen_avx512(float *sums, float bias, const float *biases, float factor, float worst,
+screen_avx512(float *sums, float bias, const float *biases, float factor, float least, float worst,
 			  const float *worsts)
 {
 	const __m512 f = _mm512_set1_ps(factor),
 				b = _mm512_set1_ps(bias),
 				w = _mm512_set1_ps(worst),
-				zero = _mm512_setzero_ps();
+				l = _mm512_set1_ps(least);
 	__m512		d0 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums),
 									 _mm512_add_ps(b, _mm512_loadu_ps(biases)));
 	__m512		d1 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums + 16),
 									 _mm512_add_ps(b, _mm512_loadu_ps(biases + 16)));
 
-	/* of a NaN and zero, max returns the second operand */
-	d0 = _mm512_max_ps(zero, d0);
-	d1 = _mm512_max_ps(zero, d1);
+	/* of a NaN and a number, max returns the second operand */
+	d0 = _mm512_max_ps(l, d0);
+	d1 = _mm512_max_ps(l, d1);
 	_mm512_storeu_ps(sums, d0);
 	_mm512_storeu_ps(sums + 16, d1);
 	return (tile_hits) {

@@ -38,17 +38,18 @@ typedef struct tile_ops
 	void		(*panel_norms) (const float *panel, uint32_t depth, float *bias);
 	float		(*pair_l2) (const float *a, const float *b, uint32_t dim);
 	float		(*pair_l1) (const float *a, const float *b, uint32_t dim);
+	float		(*pair_dot) (const float *a, const float *b, uint32_t dim);
 
 	/* 16 columns of a panel from 16 rows, less centre (if any) */
 	void		(*transpose) (const float *const rows[16], const float *centre, uint32_t depth,
 							  float *panel);
 
 	/*
-	 * One row of a tile: sums to distances max(0, bias + biases[c] + factor * sum), and which of
-	 * them are below worst or below worsts[c].
+	 * One row of a tile: sums to distances max(least, bias + biases[c] + factor * sum), and which
+	 * of them are below worst or below worsts[c].
 	 */
-	tile_hits	(*screen) (float *sums, float bias, const float *biases, float factor, float worst,
-						   const float *worsts);
+	tile_hits	(*screen) (float *sums, float bias, const float *biases, float factor, float least,
+						   float worst, const float *worsts);
 
 	/*
 	 * Replace the worst entry (which is worse) unless id is there already; returns the new worst.

@@ -170,6 +170,17 @@ SIMD_NAME(pair_l1) (const float *a, const float *b, uint32_t dim)
 }
 #undef TERM
 
+#define TERM TERM_DOT
+SIMD_TARGET static float
+SIMD_NAME(pair_dot) (const float *a, const float *b, uint32_t dim)
+{
+	PAIR_BODY
+	for (; i < dim; i++)
+		sum += a[i] * b[i];
+	return sum;
+}
+#undef TERM
+
 #undef PAIR_BODY
 #undef TILE_BODY
 #undef ROW_TERM

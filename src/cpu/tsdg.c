@@ -5,9 +5,9 @@
  * Wang, Wang, Zhao: "Graph-based Approximate NN Search: A Revisit", 2022, section 3.
  *
  * Contract.  L(A) is A's k-NN list, up to its first GG_NO_NODE; it holds no duplicates and not A.
- * d is the distance of knn_graph(): squared Euclidean, of the rows at unit length under cosine, of
- * the rows after the MIPS reduction under inner product; or L1.  f is alpha squared, and alpha
- * itself under L1, so that alpha scales lengths, whatever the metric.
+ * d is the distance of knn_graph(): squared Euclidean, of the rows at unit length under cosine; or
+ * L1.  f is alpha squared, and alpha itself under L1, so that alpha scales lengths.  Builds under
+ * inner product do without (build.c).
  *
  *	(a) Stage 1.  F(A) is made by going through L(A) in order.  D is put into F(A) unless a B of
  *		F(A) occludes it: f d(A, B) < d(A, D) and f d(B, D) < d(A, D).  It ends with `limit` nodes
@@ -245,7 +245,7 @@ gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, relaxed_run, &state, n, 64);
 	if (status.code == GG_OK)
-		status = gg_cpu_unite_run(pool, state.forward, n, limit, 2 * limit, state.united);
+		status = gg_cpu_unite_run(pool, state.forward, n, limit, limit, 2 * limit, state.united);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, soft_run, &state, n, 64);
 	free(state.forward);

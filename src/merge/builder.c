@@ -88,6 +88,8 @@ RunEngine(GgMerge *merge, const gg_engine *engine)
 	}
 	GgEndCall(&merge->call);
 	GgFreeScratch(&merge->files.scratch, true);
+	merge->by_cpu = engine == &gg_cpu_engine ||
+		(engine == NULL && gg_service_engine == GG_SERVICE_CPU);
 	if (engine == NULL)
 		snprintf(merge->builder, sizeof(merge->builder), "device %d", device);
 	else
@@ -169,8 +171,8 @@ BuildHere(GgMerge *merge)
 }
 
 /*
- * Learn the edges of the index's sample, or of rows, if there is one.  A graph that is built anew
- * is to forget the sample.
+ * Learn the edges of the index's sample or, where a GPU built, of rows, if there is one.  A graph
+ * that is built anew is to forget the sample.
  */
 static void
 LearnMerged(GgMerge *merge)
@@ -189,7 +191,7 @@ LearnMerged(GgMerge *merge)
 		sample = GgReadSample(merge->target->index);
 		GgEndSlice(merge->target);
 	}
-	if (sample == NULL)
+	if (sample == NULL && !merge->by_cpu)
 		sample = GgSampleRows(&graph.data, graph.seed);
 	if (sample == NULL)
 		return;

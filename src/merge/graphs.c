@@ -87,11 +87,15 @@ GgMergesGraphs(const gg_build_params *params, const GgMergePlan *plan, uint32 no
 		NewPairs(plan, nodes) <= MOST_NEW_PAIRS;
 }
 
-/* How many edges of a list are surely not learned: such edges are not of near nodes. */
+/*
+ * How many edges of a list are surely not learned: such edges are not of near nodes.  Under inner
+ * product these may be as good as any.
+ */
 static uint32
-CountBuilt(const GgMergeInput *input, const uint32 *list, uint32 degree)
+CountBuilt(const GgMetaPageData *meta, const GgMergeInput *input, const uint32 *list)
 {
-	uint32		learned = GgLearnedEdges(&input->segment);
+	uint32		degree = meta->graph_degree;
+	uint32		learned = meta->metric == GG_METRIC_IP ? 0 : GgLearnedEdges(&input->segment);
 
 	while (learned > 0 && degree > 0 && list[degree - 1] == GG_NO_NODE)
 		degree--;
@@ -120,7 +124,7 @@ ReadGraph(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput 
 			if (place == GG_NO_NODE)
 				continue;
 			parts[place] = part;
-			built = CountBuilt(input, some + (Size) i * degree, degree);
+			built = CountBuilt(meta, input, some + (Size) i * degree);
 			for (uint32 e = 0; e < built; e++)
 			{
 				uint32		neighbor = some[(Size) i * degree + e];

@@ -47,12 +47,12 @@
  *		128, 256, 512			.9487	.8609	4.1
  *		128, 256, 256, 512		.9502	.8613	4.7
  *
- * Under inner product the nearest rows of a query are the long ones of several clusters, and the
- * graph links rows that are near after the MIPS reduction (engine.h).  So where rows differ in
- * length and the index has no sample, some of its rows are one.  Recall@10 at itopk 64 of other
- * rows and seconds of the build, 2 threads, by how many rows are queries: 40,000 x 128 in 100
- * clusters, the longest 2.5 times the mean; 400,000 of these; 40,000 x 64, one row of 1,000 a
- * thousand times as long; 30,000 x 16, normal.
+ * Under inner product the nearest rows of a query are the long ones of several clusters, and a GPU
+ * links rows that are near after the MIPS reduction (kernels/build/build.h).  So where rows differ
+ * in length, a GPU has built the graph, and the index has no sample, some of its rows are one.
+ * Recall@10 at itopk 64 of other rows and seconds of the build, 2 threads, by how many rows are
+ * queries: 40,000 x 128 in 100 clusters, the longest 2.5 times the mean; 400,000 of these; 40,000 x
+ * 64, one row of 1,000 a thousand times as long; 30,000 x 16, normal.
  *
  *		none		.9370 1.7		.9447 13.3		.7380 1.4		.9743 1.5
  *		500 (625)	.9890 1.9		.9867 17.1		.9983 1.5		.9857 1.6
@@ -91,6 +91,12 @@ static const struct
 #define ROWS_PER_OWN_QUERY	16
 #define MOST_OWN_QUERIES	4096
 #define LENGTHS_DIFFER		1.1
+
+/*
+ * Walks do not find long rows before there are edges to them.  So many pairs are measured instead,
+ * which takes seconds.
+ */
+#define MOST_OWN_PAIRS		(UINT64CONST(1) << 28)
 
 typedef struct GgLearning
 {
@@ -508,7 +514,8 @@ GgSampleRows(const gg_dataset *data, uint64 seed)
 	}
 	sample = palloc(sizeof(GgLearnSample));
 	*sample = (GgLearnSample) {
-		.queries = queries, .dimensions = data->dim, .count = count, .edges = GG_LEARNED_EDGES
+		.queries = queries, .dimensions = data->dim, .count = count, .edges = GG_LEARNED_EDGES,
+		.of_rows = true
 	};
 	return sample;
 }
@@ -602,6 +609,7 @@ GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_e
 		return status;
 	rule.edges = Min(sample->edges, gg_learn_most_edges(rule.degree));
 	queries = TakeQueries(sample, rule.n, &rule.count);
+	measured |= sample->of_rows && (uint64) rule.n * rule.count <= MOST_OWN_PAIRS;
 	keys = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule.count * KEYS * sizeof(uint64));
 	if (measured)
 	{

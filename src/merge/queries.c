@@ -287,7 +287,7 @@ Unite(const GgLearnSample *old, const GgLearnSample *more)
 {
 	const Size	dimensions = more->dimensions;
 	const uint32 most = MostQueries(more->dimensions);
-	GgLearnSample *sample = palloc(sizeof(GgLearnSample));
+	GgLearnSample *sample = palloc0(sizeof(GgLearnSample));
 	uint32		left = 0;
 	float	   *queries;
 

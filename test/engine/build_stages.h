@@ -16,7 +16,7 @@ stage_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
 	gg_status	status = gg_pool_create(&pool, control);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, n, k, degree, NULL, graph);
+		status = gg_cpu_optimize_run(pool, knn, n, k, degree, degree, NULL, graph);
 	gg_pool_free(pool);
 	return status;
 }

@@ -351,30 +351,6 @@ harness_element(const gg_dataset *data, uint32_t row, uint32_t element)
 	return ((const float *) data->rows)[at];
 }
 
-static double
-row_norm(const gg_dataset *data, uint32_t row)
-{
-	double		sum = 0;
-
-	for (uint32_t k = 0; k < data->dim; k++)
-	{
-		double		x = harness_element(data, row, k);
-
-		sum += x * x;
-	}
-	return sum;
-}
-
-double
-harness_max_norm(const gg_dataset *data)
-{
-	double		max = 0;
-
-	for (uint32_t i = 0; i < data->n && data->metric == GG_METRIC_IP; i++)
-		max = fmax(max, row_norm(data, i));
-	return max;
-}
-
 /* Rows first .. first + count as floats: those of the data set, or a copy that *copy is. */
 static const float *
 rows_as_floats(const gg_dataset *data, uint32_t first, uint32_t count, float **copy)
@@ -392,7 +368,7 @@ rows_as_floats(const gg_dataset *data, uint32_t first, uint32_t count, float **c
 }
 
 static double
-float_distance(gg_metric metric, const float *a, const float *b, uint32_t dim, double max_norm)
+float_distance(gg_metric metric, const float *a, const float *b, uint32_t dim)
 {
 	double		sum = 0,
 				dot = 0,
@@ -413,28 +389,51 @@ float_distance(gg_metric metric, const float *a, const float *b, uint32_t dim, d
 		double		x = a[k],
 					y = b[k];
 
-		sum += (x - y) * (x - y);
 		dot += x * y;
 		aa += x * x;
 		bb += y * y;
 	}
-	if (metric == GG_METRIC_COSINE)
-		return aa > 0 && bb > 0 ? 1 - dot / sqrt(aa * bb) : 1;
-	else
-	{
-		double		more = sqrt(fmax(0, max_norm - aa)) - sqrt(fmax(0, max_norm - bb));
+	if (metric == GG_METRIC_IP)
+		return -dot;
+	return aa > 0 && bb > 0 ? 1 - dot / sqrt(aa * bb) : 1;
+}
 
-		return sum + more * more;
-	}
+gg_dataset
+harness_reduced(const gg_dataset *data, float **copy)
+{
+	const uint32_t dim = data->dim + 1;
+	gg_dataset	reduced = {NULL, data->n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	float		most = 0;
+	float	   *rows;
+
+	*copy = NULL;
+	if (data->metric != GG_METRIC_IP)
+		return *data;
+	reduced.rows = *copy = rows = need(sizeof(float) * ((size_t) data->n * dim + 1));
+	for (int pass = 0; pass < 2; pass++)
+		for (uint32_t i = 0; i < data->n; i++)
+		{
+			float	   *row = rows + (size_t) i * dim;
+			float		norm = 0;
+
+			for (uint32_t d = 0; d < data->dim; d++)
+			{
+				row[d] = (float) harness_element(data, i, d);
+				norm += row[d] * row[d];
+			}
+			most = fmaxf(most, norm);
+			row[data->dim] = sqrtf(fmaxf(most - norm, 0));
+		}
+	return reduced;
 }
 
 double
-harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b, double max_norm)
+harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b)
 {
 	float	   *copies[2];
 	const float *x = rows_as_floats(data, a, 1, &copies[0]);
 	const float *y = rows_as_floats(data, b, 1, &copies[1]);
-	double		distance = float_distance(data->metric, x, y, data->dim, max_norm);
+	double		distance = float_distance(data->metric, x, y, data->dim);
 
 	free(copies[0]);
 	free(copies[1]);
@@ -468,7 +467,6 @@ void
 harness_knn_recalls(const gg_dataset *data, const uint32_t *ids, uint32_t k, const uint32_t at[2],
 					uint32_t rows, double recalls[2])
 {
-	double		max_norm = harness_max_norm(data);
 	double	   *distances = need(sizeof(double) * data->n);
 	double	   *sorted = need(sizeof(double) * data->n);
 	float	   *copy;
@@ -485,7 +483,7 @@ harness_knn_recalls(const gg_dataset *data, const uint32_t *ids, uint32_t k, con
 		for (uint32_t i = 0; i < data->n; i++)
 			distances[i] = i == row ? INFINITY :
 				float_distance(data->metric, all + (size_t) row * data->dim,
-							   all + (size_t) i * data->dim, data->dim, max_norm);
+							   all + (size_t) i * data->dim, data->dim);
 		memcpy(sorted, distances, sizeof(double) * data->n);
 		qsort(sorted, data->n, sizeof(double), compare_doubles);
 		for (int i = 0; i < 2; i++)

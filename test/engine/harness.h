@@ -88,15 +88,17 @@ typedef struct harness_spec
 extern void harness_data(const harness_spec *spec, gg_dataset *data, float **queries, uint32_t nq);
 extern void harness_free(gg_dataset *data, float *queries);
 
+/*
+ * The rows as the CUDA engine compares them while it builds: under inner product the Euclidean
+ * distance after the MIPS reduction, of a copy that is freed as *copy; else as they are.
+ */
+extern gg_dataset harness_reduced(const gg_dataset *data, float **copy);
+
 /* Element of a row, as a double. */
 extern double harness_element(const gg_dataset *data, uint32_t row, uint32_t element);
 
-/*
- * Distance of two rows in double precision, as a k-NN graph has it: inner product means the squared
- * Euclidean distance after the MIPS reduction, for which max_norm is the largest |x|^2.
- */
-extern double harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b, double max_norm);
-extern double harness_max_norm(const gg_dataset *data);
+/* Distance of two rows in double precision, as a k-NN graph has it. */
+extern double harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b);
 
 /*
  * Share of the entries 0 .. at - 1 of the lists (n x k) that are no farther than the true at-th

@@ -19,7 +19,6 @@ typedef struct naive
 	const gg_dataset *data;
 	gg_grnnd	params;
 	uint64_t	seed;
-	double		max_norm;
 	bool	   *pool;			/* n x n: whether a node is in a pool */
 	bool	   *next;			/* n x n: what is offered to the next one */
 } naive;
@@ -27,7 +26,7 @@ typedef struct naive
 static float
 naive_distance(const naive *on, uint32_t a, uint32_t b)
 {
-	return (float) harness_row_distance(on->data, a, b, on->max_norm);
+	return (float) harness_row_distance(on->data, a, b);
 }
 
 /* The members of a pool by (d, id); returns how many, at most the capacity. */
@@ -169,7 +168,7 @@ contract_case(uint32_t n, gg_metric metric, const gg_build_params *params)
 	harness_random random = {n};
 	float	   *rows = malloc(sizeof(float) * n * 6);
 	gg_dataset	data = {rows, n, 6, GG_ELEMENT_F32, metric};
-	naive		on = {&data, gg_grnnd_params(params), params->seed, 0, calloc(n, n), calloc(n, n)};
+	naive		on = {&data, gg_grnnd_params(params), params->seed, calloc(n, n), calloc(n, n)};
 	uint32_t	round = 0;
 	uint32_t   *edges;
 

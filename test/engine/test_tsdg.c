@@ -17,7 +17,6 @@ typedef struct naive
 	const gg_dataset *data;
 	const gg_build_params *params;
 	const uint32_t *knn;
-	double		max_norm;
 	float		factor;
 	uint32_t	limit;			/* of F, and of reverse edges */
 	uint32_t   *forward;		/* n x limit */
@@ -26,7 +25,7 @@ typedef struct naive
 static float
 naive_distance(const naive *on, uint32_t a, uint32_t b)
 {
-	return (float) harness_row_distance(on->data, a, b, on->max_norm);
+	return (float) harness_row_distance(on->data, a, b);
 }
 
 static bool
@@ -139,7 +138,7 @@ naive_diversify(const gg_dataset *data, const gg_build_params *params, const uin
 				uint32_t *graph)
 {
 	float		alpha = params->alpha != 0 ? params->alpha : 1.1f;
-	naive		on = {data, params, knn, harness_max_norm(data),
+	naive		on = {data, params, knn,
 	data->metric == GG_METRIC_L1 ? alpha : alpha * alpha, 2 * params->graph_degree, NULL};
 
 	if (on.limit > params->intermediate_graph_degree)

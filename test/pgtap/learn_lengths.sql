@@ -1,4 +1,4 @@
--- Inner product over rows that differ in length: an index learns from its rows by itself
+-- Inner product over rows that differ in length: long rows are found, and a GPU learns from rows
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
@@ -32,7 +32,7 @@ SELECT cmp_ok(recall('items', '<#>'), '>=', 0.98, 'which find no less');
 SELECT ok(gpugraph_forget('items_idx'), 'the sample is forgotten');
 SELECT is((SELECT sample_queries FROM gpugraph_index_info('items_idx')), 0,
 	'and no sample is left');
-SELECT cmp_ok(recall('items', '<#>'), '>=', 0.98, 'the rows are learned from again');
+SELECT cmp_ok(recall('items', '<#>'), '>=', 0.98, 'and the rows are found as before');
 
 -- nothing is learned where rows are of one length, where there are few, and by other distances:
 -- there is no graph that forgetting builds anew
@@ -44,7 +44,6 @@ BEGIN
 		OR before <> (SELECT generation FROM gpugraph_index_info(rel::regclass));
 END $$;
 SELECT ok(NOT gpugraph_forget('items_idx'), 'there is no sample to forget');
-SELECT ok(rebuilt('items_idx'), 'rows of several lengths are learned from');
 CREATE TABLE units AS SELECT id, l2_normalize(val) AS val FROM drawn WHERE id <= 5000;
 CREATE INDEX units_idx ON units USING gpugraph (val vector_ip_ops);
 SELECT ok(NOT rebuilt('units_idx'), 'rows of one length are not');

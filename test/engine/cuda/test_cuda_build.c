@@ -707,6 +707,8 @@ diversify_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_elemen
 	uint64_t	edges = 0;
 	uint64_t	same = 0;
 	uint64_t	placed = 0;
+	gg_dataset	reduced;
+	float	   *copy;
 	gg_status	a;
 	gg_status	b;
 	char		name[200];
@@ -718,10 +720,12 @@ diversify_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_elemen
 	sprintf(name, "diversify %s %ux%u %s %s %u of %u, alpha %g, lambda0 %u", shape_names[kind], n,
 			dim, metric_names[metric], element == GG_ELEMENT_F16 ? "f16" : "f32", degree, k,
 			(double) alpha, lambda0);
-	a = gg_cpu_engine.knn_graph(&data, &params, &control, knn, NULL, NULL);
+	reduced = harness_reduced(&data, &copy);
+	a = gg_cpu_engine.knn_graph(&reduced, &params, &control, knn, NULL, NULL);
 	if (a.code == GG_OK)
 		a = inside_cuda_diversify(&data, &params, knn, NULL, ours);
-	b = stage_diversify(&data, &params, knn, &control, theirs);
+	b = stage_diversify(&reduced, &params, knn, &control, theirs);
+	free(copy);
 	if (a.code != GG_OK || b.code != GG_OK)
 		verdict(false, name, a.code != GG_OK ? a.message : b.message);
 	else
@@ -771,7 +775,9 @@ recall_case(const gg_build_params *params, shape kind, uint32_t n, uint32_t dim,
 	gg_graph	graphs[2];
 	double		recall[2] = {0, 0};
 	uint32_t	lost;
-	gg_status	a = gg_cpu_engine.build(&data, params, &control, &graphs[0], NULL);
+	float	   *copy;
+	gg_dataset	reduced = harness_reduced(&data, &copy);
+	gg_status	a = gg_cpu_engine.build(&reduced, params, &control, &graphs[0], NULL);
 	gg_status	b = gg_cuda_engine.build(&data, params, &control, &graphs[1], NULL);
 	char		name[160];
 	char		detail[256];
@@ -794,6 +800,7 @@ recall_case(const gg_build_params *params, shape kind, uint32_t n, uint32_t dim,
 	verdict(recall[0] > 0.7 && recall[1] >= recall[0] - margin, name, detail);
 	gg_graph_free(&graphs[0]);
 	gg_graph_free(&graphs[1]);
+	free(copy);
 	free(values);
 }
 
@@ -818,6 +825,8 @@ pivots_case(uint32_t n, uint32_t dim, uint32_t draws)
 	{
 		float	   *values = make_values(CLUSTERS, n + nq, dim, GG_METRIC_IP, GG_ELEMENT_F32);
 		gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_IP};
+		float	   *copy;
+		gg_dataset	reduced = harness_reduced(&data, &copy);
 		gg_build_params params = make_params(32, 64);
 
 		params.seed = draw + 1;
@@ -827,7 +836,8 @@ pivots_case(uint32_t n, uint32_t dim, uint32_t draws)
 			gg_graph	graph;
 			uint32_t	missed;
 
-			built = engine->build(&data, &params, &control, &graph, NULL).code == GG_OK;
+			built = engine->build(e == 0 ? &reduced : &data, &params, &control, &graph,
+								  NULL).code == GG_OK;
 			if (!built)
 				break;
 			recall[e] += walk_hits(&data, &graph, values + (size_t) n * dim, nq, &missed) /
@@ -835,6 +845,7 @@ pivots_case(uint32_t n, uint32_t dim, uint32_t draws)
 			lost[e] += missed;
 			gg_graph_free(&graph);
 		}
+		free(copy);
 		free(values);
 	}
 	sprintf(name, "pivots under ip, %ux%u, %u draws", n, dim, draws);
@@ -880,6 +891,8 @@ grnnd_case(uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
 	gg_control	control = {.threads = 2};
 	const size_t edges = (size_t) n * params->graph_degree;
 	size_t		others = 0;
+	gg_dataset	reduced;
+	float	   *copy;
 	gg_status	a;
 	gg_status	b;
 	char		name[200];
@@ -889,7 +902,9 @@ grnnd_case(uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
 		values[i] = (float) (int) (uniform() * 8);
 	data.rows = store(values, (size_t) n * dim, element);
 	a = gg_cuda_engine.build(&data, params, NULL, &graphs[0], &stats[0]);
-	b = gg_cpu_engine.build(&data, params, &control, &graphs[1], &stats[1]);
+	reduced = harness_reduced(&data, &copy);
+	b = gg_cpu_engine.build(&reduced, params, &control, &graphs[1], &stats[1]);
+	free(copy);
 	sprintf(name, "grnnd %ux%u %s %s, S %u, R %u, %u x %u, rho %g", n, dim, metric_names[metric],
 			element == GG_ELEMENT_F16 ? "f16" : "f32", params->initial_neighbors,
 			params->pool_capacity, params->outer_rounds, params->inner_rounds,
