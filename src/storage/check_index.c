@@ -32,6 +32,7 @@
  * too, where it fits in maintenance_work_mem, and read node by node where it does not.
  */
 #include "storage/check.h"
+#include "storage/codes.h"
 #include "storage/inspect.h"
 
 #include "access/htup_details.h"
@@ -71,6 +72,7 @@ CheckIndex(GgCheck *check)
 
 	GgReadMeta(check->index, meta);
 	check->meta = meta;
+	check->mean = GgReadMean(check->index, meta);
 	check->opclass = GgIndexOpclass(check->index);
 	check->row_bytes = GgRowBytes(meta);
 	check->row = palloc(Max(check->row_bytes, 1));
