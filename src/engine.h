@@ -383,6 +383,7 @@ typedef struct gg_shape
 	gg_codes	codes;
 	gg_row_place row_place;		/* GG_ROWS_DEVICE without codes */
 	uint64_t	code_seed;
+	const float *code_mean;		/* dim, see rules/codes.h; NULL: there is none.  Copied */
 
 	/* what filters look at; all 0: none are answered */
 	uint32_t	rows;			/* heads: capacity of them, or any number where there are offsets */

@@ -139,8 +139,9 @@ bounds_kernel(const __grid_constant__ search_view view, const __grid_constant__ 
 	code_take_query<WARPS>(view, args.queries, (float *) shared,
 						   shared + work_bytes - CODE_FOLD_BYTES);
 	factor = code_prepare_product<BITS, WARPS>(view, (float *) shared,
-											   shared + work_bytes - CODE_FOLD_BYTES, query);
-	bounds = gg_code_bounds_of(view.metric, view.dim, factor.scale, factor.base);
+											   shared + work_bytes - CODE_FOLD_BYTES, 0, query);
+	bounds = gg_code_bounds_of(view.metric, view.code_mean != NULL, view.dim, factor.scale,
+							   factor.base);
 
 	for (uint32_t taken = blockIdx.x * WARPS + warp;; taken += gridDim.x * WARPS)
 	{

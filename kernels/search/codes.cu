@@ -23,12 +23,40 @@ typedef struct row_levels
 	float		top;
 } row_levels;
 
+/* Scale a row to length 1, each thread its own elements. */
 static __device__ __forceinline__ void
-take_row(const search_view &view, const char *row, float *x)
+make_unit(float *x, uint32_t dim, void *scratch)
+{
+	const int	exponent = gg_code_exponent(code_largest<CODE_WARPS>(x, dim, scratch));
+	int64_t		square = 0;
+	float		factor;
+
+	if (exponent == GG_CODE_ZERO || exponent == GG_CODE_INFINITE)
+		return;
+	for (uint32_t i = threadIdx.x; i < dim; i += CODE_WARPS * 32)
+	{
+		const int64_t whole = gg_code_whole(x[i], gg_code_power(-exponent));
+
+		square += whole * whole;
+	}
+	factor = gg_code_unit_scale(exponent, code_sum<CODE_WARPS>(square, scratch));
+	for (uint32_t i = threadIdx.x; i < dim; i += CODE_WARPS * 32)
+		x[i] = GG_CODE_MUL(x[i], factor);
+}
+
+static __device__ __forceinline__ void
+take_row(const search_view &view, const char *row, float *x, void *scratch)
 {
 	for (uint32_t i = threadIdx.x; i < view.dim; i += CODE_WARPS * 32)
 		x[i] = view.element == GG_ELEMENT_F16 ? __half2float(((const __half *) row)[i]) :
 			((const float *) row)[i];
+	__syncthreads();
+	if (view.code_mean == NULL)
+		return;
+	if (view.metric == GG_METRIC_COSINE && view.element == GG_ELEMENT_F16)
+		make_unit(x, view.dim, scratch);
+	for (uint32_t i = threadIdx.x; i < view.dim; i += CODE_WARPS * 32)
+		x[i] = gg_code_centre(x[i], __ldg(view.code_mean + i));
 	__syncthreads();
 }
 
@@ -67,7 +95,7 @@ choose_rotated(const search_view &view, float *x, void *scratch, row_levels *lev
 	levels->top = 2 * levels->offset - 1;
 	levels->inverse = 0;
 	if (exponent == GG_CODE_ZERO || exponent == GG_CODE_INFINITE)
-		return gg_code_plain_head(view.metric, exponent == GG_CODE_ZERO);
+		return gg_code_plain_head(view.metric, view.code_mean != NULL, exponent == GG_CODE_ZERO);
 	largest = __uint_as_float(code_largest<CODE_WARPS>(x, dim, scratch));
 	for (uint32_t i = threadIdx.x; i < dim; i += CODE_WARPS * 32)
 		square += (int64_t) code_integer(x[i]) * code_integer(x[i]);
@@ -89,7 +117,7 @@ choose_rotated(const search_view &view, float *x, void *scratch, row_levels *lev
 		}
 	}
 	levels->inverse = best_inverse;
-	return gg_code_make_head(view.metric, exponent, square, best_dot);
+	return gg_code_make_head(view.metric, view.code_mean != NULL, exponent, square, best_dot);
 }
 
 /* The same under L1, where rows are not rotated: x becomes its distance from the least element. */
@@ -162,7 +190,7 @@ codes_kernel(const __grid_constant__ search_view view, const __grid_constant__ c
 		row_levels	levels;
 		gg_code_head head;
 
-		take_row(view, rows.rows + (size_t) row * rows.row_stride, x);
+		take_row(view, rows.rows + (size_t) row * rows.row_stride, x, scratch);
 		if (view.metric == GG_METRIC_L1)
 			head = choose_in_place(view, x, scratch, &levels);
 		else

@@ -224,16 +224,49 @@ code_query_length(const search_view &view, const float *raw, void *scratch)
 	return !(square > 0) || isinf(square) ? 1 : 1 / sqrt(square);
 }
 
-/* A query into x, prepared; ends with a barrier. */
+/* x, which all have written and met after, against the mean: what inner products add. */
 template <int WARPS>
-static __device__ __forceinline__ void
+static __device__ __forceinline__ float
+code_mean_base(const search_view &view, const float *x, void *scratch)
+{
+	const int	exponent = gg_code_exponent(code_largest<WARPS>(x, view.dim, scratch));
+	const bool	none = exponent == GG_CODE_ZERO || exponent == GG_CODE_INFINITE ||
+		view.code_mean_exponent == GG_CODE_ZERO;
+	const float scale = none ? 0 : gg_code_power(-exponent);
+	const float mean_scale = none ? 0 : gg_code_power(-view.code_mean_exponent);
+	int64_t		dot = 0;
+
+	for (uint32_t i = threadIdx.x; i < view.dim && !none; i += WARPS * 32)
+		dot += gg_code_whole(x[i], scale) * gg_code_whole(__ldg(view.code_mean + i), mean_scale);
+	dot = code_sum<WARPS>(dot, scratch);
+	return gg_code_mean_base(dot, exponent, view.code_mean_exponent);
+}
+
+/*
+ * A query into x, prepared and centred; ends with a barrier.  Returns what estimates of inner
+ * products add for it.
+ */
+template <int WARPS>
+static __device__ __forceinline__ float
 code_take_query(const search_view &view, const float *raw, float *x, void *scratch)
 {
+	const bool	centred = view.code_mean != NULL && view.metric != GG_METRIC_IP;
 	const double scale = code_query_length<WARPS>(view, raw, scratch);
+	float		base = 0;
 
 	for (uint32_t i = threadIdx.x; i < view.dim; i += WARPS * 32)
-		x[i] = view.metric == GG_METRIC_COSINE ? (float) (raw[i] * scale) : raw[i];
+	{
+		const float q = view.metric == GG_METRIC_COSINE ? (float) (raw[i] * scale) : raw[i];
+
+		x[i] = centred ? gg_code_centre(q, __ldg(view.code_mean + i)) : q;
+	}
 	code_sync<WARPS>();
+	if (view.code_mean != NULL && view.metric == GG_METRIC_IP)
+	{
+		base = code_mean_base<WARPS>(view, x, scratch);
+		code_sync<WARPS>();
+	}
+	return base;
 }
 
 /* The element that is `plane` of byte b of a record; any number from dim on where there is none. */
@@ -282,11 +315,13 @@ code_query_word(const float *x, uint32_t dim, uint32_t bits, uint32_t b, uint32_
 
 /*
  * A query for products with records, to prepared: the high bytes of plane 0, of plane 1 and so on,
- * then the low ones.  x, scratch: the query as code_take_query() left it, which is changed.
+ * then the low ones.  x, scratch: the query as code_take_query() left it, which is changed; base:
+ * what that returned.
  */
 template <int BITS, int WARPS>
 static __device__ __forceinline__ code_factor
-code_prepare_product(const search_view &view, float *x, void *scratch, uint32_t *prepared)
+code_prepare_product(const search_view &view, float *x, void *scratch, float base,
+					 uint32_t *prepared)
 {
 	const uint32_t words = code_plane_bytes(view.walk_quads) / 4;
 	const uint32_t dim = view.dim;
@@ -312,7 +347,8 @@ code_prepare_product(const search_view &view, float *x, void *scratch, uint32_t 
 	largest = code_most<WARPS>(largest, scratch);
 	scale = gg_code_query_scale(sizes, largest);
 	factor.scale = largest == 0 ? 0.0f : (float) (unit / scale);
-	factor.base = view.metric == GG_METRIC_L2 ? (float) ((double) square * unit * unit) : 0.0f;
+	factor.base = view.metric == GG_METRIC_IP ? base :
+		gg_code_query_base(view.metric, view.code_mean != NULL, exponent, square);
 	for (uint32_t i = threadIdx.x; i < words * (8 / BITS); i += WARPS * 32)
 	{
 		const code_word word = code_query_word(x, dim, BITS, i % words * 4, i / words, scale);
@@ -338,7 +374,8 @@ code_prepare_differences(const search_view &view, const float *raw, float *prepa
 	{
 		const uint32_t element = code_element(view.code_bits, i % bytes, i / bytes);
 
-		prepared[i] = element < view.dim ? raw[element] : NAN;
+		prepared[i] = element >= view.dim ? NAN : view.code_mean == NULL ? raw[element] :
+			gg_code_centre(raw[element], __ldg(view.code_mean + element));
 	}
 	code_sync<WARPS>();
 }

@@ -220,10 +220,10 @@ query_prepare(const search_view &view, const float *raw, float inverse, void *pr
 	if constexpr (code_bits_of(PATH) > 0)
 	{
 		char	   *folds = work + code_work_bytes(view.dim) - CODE_FOLD_BYTES;
+		const float base = code_take_query<WARPS>(view, raw, (float *) work, folds);
 
-		code_take_query<WARPS>(view, raw, (float *) work, folds);
 		factor = code_prepare_product<code_bits_of(PATH), WARPS>(view, (float *) work, folds,
-																 (uint32_t *) prepared);
+																 base, (uint32_t *) prepared);
 	}
 	else if constexpr (PATH == WALK_CODE_L1)
 		code_prepare_differences<WARPS>(view, raw, (float *) prepared);

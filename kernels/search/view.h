@@ -78,6 +78,8 @@ typedef struct search_view
 	uint32_t	walk_pad;
 	uint32_t	code_bits;		/* of an element; 0: there are no codes */
 	const float *code_weights;	/* rounds x dim of the rotation (codes.h) */
+	const float *code_mean;		/* dim, what codes are centred by; NULL: they are not */
+	int			code_mean_exponent;
 	const float *norms;			/* per node: |x|^2 (L2), 1/|x| (cosine over fp16 rows), or NULL */
 	const float *mean;			/* dim; NULL when not centred */
 	float		scale;			/* power of two */

@@ -231,6 +231,7 @@ typedef struct fill_layout
 	uint64_t	pivot_rows;
 	uint64_t	pivot_halves;
 	uint64_t	weights;
+	uint64_t	code_mean;
 	uint64_t	pivot_norms;
 	uint64_t	norms;
 	uint64_t	mean;
@@ -259,6 +260,7 @@ lay_out_codes(const gg_shape *shape, uint64_t *at, fill_layout *layout)
 
 	layout->walk_stride = padded(gg_code_record_bytes(shape->codes, shape->dim));
 	layout->pivot_rows = take(at, (uint64_t) shape->npivots * layout->walk_stride);
+	layout->code_mean = take(at, (uint64_t) shape->dim * 4);
 	if (!rotated)
 		return;
 	layout->half_stride = padded(((size_t) shape->dim * 2 + 15) / 16 * 16 + GG_CODE_HEAD);
@@ -410,6 +412,32 @@ place_rows(gg_index *index, const fill_layout *layout)
 	return gg_ok();
 }
 
+/* What codes are centred by.  The caller's memory may go. */
+static gg_status
+place_mean(gg_index *index, const fill_layout *layout)
+{
+	const float *mean = index->shape.code_mean;
+	const uint32_t dim = index->shape.dim;
+	search_view *view = &index->view;
+	float	   *copy = (float *) (index->memory.get() + layout->code_mean);
+	uint32_t	largest = 0;
+
+	index->shape.code_mean = NULL;
+	if (mean == NULL)
+		return gg_ok();
+	for (uint32_t i = 0; i < dim; i++)
+	{
+		uint32_t	bits;
+
+		memcpy(&bits, &mean[i], sizeof(bits));
+		bits &= 0x7FFFFFFFu;
+		largest = bits > largest ? bits : largest;
+	}
+	view->code_mean = copy;
+	view->code_mean_exponent = gg_code_exponent(largest);
+	return gg_cuda_copy_in(copy, mean, dim * sizeof(float), index->stream.get(), NULL);
+}
+
 /* What makes codes, and walks by them. */
 static gg_status
 place_codes(gg_index *index, const fill_layout *layout)
@@ -430,6 +458,7 @@ place_codes(gg_index *index, const fill_layout *layout)
 	view->walk_pad = code_plane_bytes(view->walk_quads) * (8 / bits) / (rounds == 0 ? 1 : 2);
 	view->path = rounds == 0 ? WALK_CODE_L1 : bits == 8 ? WALK_CODE8 : bits == 4 ? WALK_CODE4 :
 		WALK_CODE2;
+	GG_TRY(place_mean(index, layout));
 	GG_CUDA_TRY(search_codes_ready(&index->device));
 	if (rounds == 0)
 		return gg_ok();

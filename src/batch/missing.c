@@ -201,6 +201,7 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 {
 	GgPageSource *source = &lists->sources[missing->list];
 	uint32		k = missing->params->k;
+	const float *mean = source->coded ? GgReadMean(lists->target->index, lists->meta) : NULL;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph code query",
 												  ALLOCSET_DEFAULT_SIZES);
 
@@ -216,7 +217,8 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 			MemoryContext old = MemoryContextSwitchTo(context);
 
 			MemoryContextReset(context);
-			GgSourceUseCodes(source, GgMakeCodeQuery(lists->meta, source->codes, source->query));
+			GgSourceUseCodes(source, GgMakeCodeQuery(lists->meta, source->codes, mean,
+													 source->query));
 			MemoryContextSwitchTo(old);
 		}
 		if (missing->exact)

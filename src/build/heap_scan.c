@@ -129,7 +129,8 @@ ReportRows(GgScan *scan)
 
 /*
  * The leader lets all processes write the vectors before the first chunk that is not full.  They
- * stay where they are: gaps, and rows that are moved to close them, lie behind.
+ * stay where they are: gaps, and rows that are moved to close them, lie behind.  Codes in their
+ * place are not made before the first segment's rows are all there, whose mean they need.
  */
 static void
 WriteFullChunks(GgScan *scan)
@@ -140,6 +141,8 @@ WriteFullChunks(GgScan *scan)
 	while (pg_atomic_read_u32(&area->filled[scan->full_chunks]) != 0)
 		scan->full_chunks++;
 	pg_read_barrier();
+	if (scan->meta->coded != GG_CODES_NONE && scan->meta->nsegments == 0)
+		return;
 	GgGrowArray(scan->writer, GgAreaNumber(scan),
 				(uint64) scan->full_chunks * area->shared->chunk_rows *
 				(scan->meta->coded != GG_CODES_NONE ? area->shared->code_bytes :

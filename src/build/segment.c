@@ -416,6 +416,23 @@ CopyAdjacency(GgBuild *build, GgSegmentWork *work)
 		LeaveRanges(build, work, GgCountRanges(&process->writer, work->number));
 }
 
+/* Codes of the first segment, and of all others, are centred by the mean of its rows. */
+static void
+CentreCodes(GgBuild *build, const GgSegmentWork *work)
+{
+	GgSegmentWriter *writer = &build->process.writer;
+	const gg_dataset data = DataSet(build, work);
+	float	   *mean;
+
+	if (build->plan.codes == GG_CODES_NONE || build->meta->nsegments != 1)
+		return;
+	mean = GgTakeMean(&data);
+	if (mean == NULL)
+		return;
+	memcpy(writer->shared->mean, mean, GgMeanBytes(build->meta));
+	writer->shared->centred = true;
+}
+
 /*
  * The vectors' number is known, and TIDs and filter words are sorted.  Offsets, which the leader
  * alone has, it writes at once.
@@ -458,6 +475,9 @@ AddRowArrays(GgBuild *build, GgSegmentWork *work)
 	if (work->offsets != NULL)
 		GgWriteArray(writer, segment->id, GG_KIND_OFFSETS, work->offsets,
 					 ((uint64) segment->nodes + 1) * sizeof(uint32));
+	if (writer->shared->centred && build->meta->nsegments == 1)
+		GgWriteArray(writer, GG_NO_SEGMENT, GG_KIND_MEAN, writer->shared->mean,
+					 GgMeanBytes(build->meta));
 }
 
 /* A segment for the rows in the area. */
@@ -668,6 +688,7 @@ BeginSegment(GgBuild *build, GgSegmentWork *work, bool more)
 	work->offsets = GgSortRows(area);
 	if (!more)
 		GgResetTables(area, true);
+	CentreCodes(build, work);
 	AddRowArrays(build, work);
 	build->times.scan_s += GgSecondsSince(build->scan_start_us);
 	MemoryContextSwitchTo(old);

@@ -8,8 +8,7 @@
  *
  * Tried: distances by AVX-512 VNNI, 768 dimensions in the L1 cache: 19, 16, 14 ns for 8, 4, 2 bits
  * instead of 20, 19, 19, which a walk does not notice.  1 bit, as many rows measured as with 2:
- * recall@10 0.9545 at itopk 64 on 100,000 x 768, where 2 bits have 0.9930.  Centred rows: mnist784
- * has 0.9988 either way with 4 bits, and a code would depend on other rows.
+ * recall@10 0.9545 at itopk 64 on 100,000 x 768, where 2 bits have 0.9930.
  *
  * This file is compiled with -ffp-contract=off: a multiplication and an addition that become one
  * operation have another result.
@@ -51,6 +50,59 @@ largest_size(const float *row, uint32_t dim)
 	}
 	memcpy(&size, &largest, sizeof(size));
 	return size;
+}
+
+/* 2^-exponent of a vector; 0: it has no exponent, and is no number of it. */
+static float
+scale_of(const float *vector, uint32_t dim, int *exponent)
+{
+	*exponent = gg_code_exponent(bits_of(largest_size(vector, dim)));
+	return *exponent == GG_CODE_ZERO || *exponent == GG_CODE_INFINITE ? 0 :
+		gg_code_power(-*exponent);
+}
+
+/* Scale a row to length 1. */
+static void
+make_unit(float *row, uint32_t dim)
+{
+	int			exponent;
+	const float scale = scale_of(row, dim, &exponent);
+	int64_t		square = 0;
+	float		factor;
+
+	if (scale == 0)
+		return;
+	for (uint32_t i = 0; i < dim; i++)
+	{
+		const int64_t whole = gg_code_whole(row[i], scale);
+
+		square += whole * whole;
+	}
+	factor = gg_code_unit_scale(exponent, square);
+	for (uint32_t i = 0; i < dim; i++)
+		row[i] = GG_CODE_MUL(row[i], factor);
+}
+
+static void
+centre(const gg_coder *coder, float *vector)
+{
+	for (uint32_t i = 0; i < coder->dim; i++)
+		vector[i] = gg_code_centre(vector[i], coder->mean[i]);
+}
+
+/* What estimates of inner products add for a query. */
+static float
+mean_base(const gg_coder *coder, const float *query)
+{
+	int			exponent;
+	const float scale = scale_of(query, coder->dim, &exponent);
+	const float mean_scale = coder->mean_exponent == GG_CODE_ZERO ? 0 :
+		gg_code_power(-coder->mean_exponent);
+	int64_t		dot = 0;
+
+	for (uint32_t i = 0; i < coder->dim && scale > 0; i++)
+		dot += gg_code_whole(query[i], scale) * gg_code_whole(coder->mean[i], mean_scale);
+	return gg_code_mean_base(dot, exponent, coder->mean_exponent);
 }
 
 /* Steps h = 1, 2 and 4 of the transform, for eight elements. */
@@ -274,7 +326,7 @@ code_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
 	{
 		memset(row, 0, dim * sizeof(float));
 		pack(coder, row, 0, middle, record);
-		head = gg_code_plain_head(coder->metric, exponent == GG_CODE_ZERO);
+		head = gg_code_plain_head(coder->metric, coder->mean != NULL, exponent == GG_CODE_ZERO);
 		memcpy(record + coder->record_bytes - GG_CODE_HEAD, &head, sizeof(head));
 		return;
 	}
@@ -297,7 +349,7 @@ code_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
 		}
 	}
 	pack(coder, row, inverse[chosen], middle, record);
-	head = gg_code_make_head(coder->metric, exponent, square, dot[chosen]);
+	head = gg_code_make_head(coder->metric, coder->mean != NULL, exponent, square, dot[chosen]);
 	memcpy(record + coder->record_bytes - GG_CODE_HEAD, &head, sizeof(head));
 }
 
@@ -325,7 +377,7 @@ set_rotated(const gg_coder *coder, float *row, int32_t *y, gg_code_query *query)
 	}
 	scale = gg_code_query_scale(sum, largest);
 	query->unit = gg_code_query_unit(exponent, scale);
-	query->base = coder->metric == GG_METRIC_L2 ? gg_code_square(exponent, square) : 0.0f;
+	query->base = gg_code_query_base(coder->metric, coder->mean != NULL, exponent, square);
 	query->sum = 0;
 	for (uint32_t i = 0; i < dim; i += 8)
 	{
@@ -712,37 +764,44 @@ rounds_of(gg_metric metric, uint32_t dim)
 size_t
 gg_coder_bytes(gg_metric metric, uint32_t dim)
 {
-	return ((size_t) rounds_of(metric, dim) * dim + 1) * sizeof(float);
+	return ((size_t) rounds_of(metric, dim) + 1) * dim * sizeof(float);
 }
 
 void
-gg_coder_set_up(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed,
-				void *memory)
+gg_coder_set_up(gg_coder *coder, const gg_code_kind *kind, void *memory)
 {
+	const uint32_t dim = kind->dim;
+
 	memset(coder, 0, sizeof(*coder));
-	coder->metric = metric;
+	coder->metric = kind->metric;
 	coder->dim = dim;
-	coder->bits = gg_code_bits(codes);
+	coder->bits = gg_code_bits(kind->codes);
 	coder->block = gg_code_block(dim);
-	coder->rounds = rounds_of(metric, dim);
-	coder->chunk_bytes = gg_code_chunk_bytes(codes, dim);
-	coder->record_bytes = gg_code_record_bytes(codes, dim);
+	coder->rounds = rounds_of(kind->metric, dim);
+	coder->chunk_bytes = gg_code_chunk_bytes(kind->codes, dim);
+	coder->record_bytes = gg_code_record_bytes(kind->codes, dim);
 	coder->stride = (coder->chunk_bytes + 63) / 64 * 64;
 	choose_functions(coder);
 	coder->weights = memory;
-	coder->set_weights(coder, seed);
+	coder->set_weights(coder, kind->seed);
+	if (kind->mean != NULL)
+	{
+		coder->mean = memcpy(coder->weights + (size_t) coder->rounds * dim, kind->mean,
+							 dim * sizeof(float));
+		(void) scale_of(coder->mean, dim, &coder->mean_exponent);
+	}
 }
 
 gg_status
-gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
+gg_coder_init(gg_coder *coder, const gg_code_kind *kind)
 {
-	void	   *memory = malloc(gg_coder_bytes(metric, dim));
+	void	   *memory = malloc(gg_coder_bytes(kind->metric, kind->dim));
 
 	memset(coder, 0, sizeof(*coder));
 	if (memory == NULL)
 		return gg_fail(GG_ENOMEM, "gg_coder_init", "out of memory for codes of %u dimensions",
-					   dim);
-	gg_coder_set_up(coder, metric, dim, codes, seed, memory);
+					   kind->dim);
+	gg_coder_set_up(coder, kind, memory);
 	return gg_ok();
 }
 
@@ -761,6 +820,12 @@ gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *s
 		gg_halves_to_floats(row, scratch, coder->dim);
 	else
 		memcpy(scratch, row, coder->dim * sizeof(float));
+	if (coder->mean != NULL)
+	{
+		if (coder->metric == GG_METRIC_COSINE && element == GG_ELEMENT_F16)
+			make_unit(scratch, coder->dim);
+		centre(coder, scratch);
+	}
 	memset(record, 0, coder->record_bytes);
 	coder->code(coder, scratch, (int32_t *) (scratch + coder->dim), record);
 }
@@ -810,6 +875,85 @@ gg_decode_row(const gg_coder *coder, const uint8_t *record, float *row)
 	}
 	if (coder->metric != GG_METRIC_L1)
 		rotate_back(coder, row);
+	for (uint32_t i = 0; i < coder->dim && coder->mean != NULL; i++)
+		row[i] += coder->mean[i];
+}
+
+/* ---- the mean ------------------------------------------------------------ */
+
+/* How far apart a row's elements are, without a mean or with one. */
+static double
+span_of(const float *row, const float *mean, uint32_t dim)
+{
+	double		least = INFINITY;
+	double		most = -INFINITY;
+
+	for (uint32_t i = 0; i < dim; i++)
+	{
+		const double x = mean != NULL ? gg_code_centre(row[i], mean[i]) : row[i];
+
+		least = x < least ? x : least;
+		most = x > most ? x : most;
+	}
+	return most - least;
+}
+
+/* A row as floats, as codes take it before they centre it. */
+static void
+load_row(const gg_dataset *data, uint64_t i, float *row)
+{
+	const char *from = (const char *) data->rows +
+		i * data->dim * gg_element_size(data->element);
+
+	if (data->element == GG_ELEMENT_F32)
+	{
+		memcpy(row, from, data->dim * sizeof(float));
+		return;
+	}
+	gg_halves_to_floats((const uint16_t *) from, row, data->dim);
+	if (data->metric == GG_METRIC_COSINE)
+		make_unit(row, data->dim);
+}
+
+static bool
+spans_shrink(const gg_dataset *data, uint32_t count, const float *mean, float *row)
+{
+	double		with = 0,
+				without = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		load_row(data, (uint64_t) i * data->n / count, row);
+		with += span_of(row, mean, data->dim);
+		without += span_of(row, NULL, data->dim);
+	}
+	return with < without;
+}
+
+bool
+gg_code_mean(const gg_dataset *data, float *mean)
+{
+	const uint32_t dim = data->dim;
+	const uint32_t count = data->n < GG_MEAN_ROWS ? data->n : GG_MEAN_ROWS;
+	double	   *sums = calloc(dim, sizeof(double));
+	float	   *row = malloc(dim * sizeof(float));
+	bool		good = sums != NULL && row != NULL && count > 0;
+
+	for (uint32_t i = 0; i < count && good; i++)
+	{
+		load_row(data, (uint64_t) i * data->n / count, row);
+		for (uint32_t d = 0; d < dim; d++)
+			sums[d] += row[d];
+	}
+	for (uint32_t d = 0; d < dim && good; d++)
+	{
+		mean[d] = (float) (sums[d] / count);
+		good = fabsf(mean[d]) < GG_CODE_LARGEST_MEAN;
+	}
+	good = good && (data->metric != GG_METRIC_L1 || spans_shrink(data, count, mean, row));
+	free(sums);
+	free(row);
+	return good;
 }
 
 /* ---- queries ------------------------------------------------------------- */
@@ -861,9 +1005,19 @@ gg_code_query_free(gg_code_query *query)
 void
 gg_code_query_set(const gg_coder *coder, const float *values, float *scratch, gg_code_query *query)
 {
+	const bool	centred = coder->mean != NULL && coder->metric != GG_METRIC_IP;
+
 	query->values = values;
-	if (coder->metric == GG_METRIC_L1)
-		return;
 	memcpy(scratch, values, coder->dim * sizeof(float));
-	coder->set_query(coder, scratch, (int32_t *) (scratch + coder->dim), query);
+	if (centred)
+		centre(coder, scratch);
+	if (coder->metric != GG_METRIC_L1)
+	{
+		coder->set_query(coder, scratch, (int32_t *) (scratch + coder->dim), query);
+		if (coder->metric == GG_METRIC_IP && coder->mean != NULL)
+			query->base = mean_base(coder, values);
+	}
+	else if (centred)
+		/* the elements' memory is free, and as large */
+		query->values = memcpy(query->elements, scratch, coder->dim * sizeof(float));
 }

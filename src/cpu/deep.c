@@ -144,8 +144,8 @@ make_query(const gg_index *index, const gg_deep_search *search, deep_query *quer
 	if (status.code != GG_OK)
 		return status;
 	gg_code_query_set(&index->coder, query->query, query->query + dim, &query->code);
-	query->bounds = gg_code_bounds_of(index->shape.metric, dim, query->code.unit,
-									  query->code.base);
+	query->bounds = gg_code_bounds_of(index->shape.metric, index->coder.mean != NULL, dim,
+									  query->code.unit, query->code.base);
 	return status;
 }
 

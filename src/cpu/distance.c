@@ -16,6 +16,7 @@
  */
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu.h"
@@ -568,6 +569,24 @@ static const simd_set simd_sets[] = {
 
 static _Atomic int simd_chosen = -1;	/* index into simd_sets, -1 = not yet chosen */
 
+/*
+ * The CPU's best set, or for tests the best of no higher level than GPUGRAPH_SIMD names.  Only who
+ * starts the server sets its environment, and a name that is none here changes nothing.
+ */
+static int
+best_set(void)
+{
+	const char *highest = getenv("GPUGRAPH_SIMD");
+	int			set = 0;
+
+	for (int i = 0; highest != NULL && i < SIMD_SETS; i++)
+		if (strcmp(simd_sets[i].name, highest) == 0)
+			set = i;
+	while (!simd_sets[set].supported())
+		set++;
+	return set;
+}
+
 /* Threads that come here at the same time find the same answer, so any may store it. */
 static const simd_set *
 simd_current(void)
@@ -576,8 +595,7 @@ simd_current(void)
 
 	if (chosen < 0)
 	{
-		for (chosen = 0; !simd_sets[chosen].supported(); chosen++)
-			;
+		chosen = best_set();
 		atomic_store_explicit(&simd_chosen, chosen, memory_order_relaxed);
 	}
 	return &simd_sets[chosen];

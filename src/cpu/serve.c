@@ -154,12 +154,15 @@ take_memory(gg_index *index)
 	index->own_words = malloc(part_bytes(shape, GG_PART_FILTERS) + 1);
 	if (shape->codes != GG_CODES_NONE)
 	{
+		const gg_code_kind kind = {shape->metric, shape->dim, shape->codes, shape->code_seed,
+			shape->code_mean};
+
 		/* a row that is not written before index_finish() has some code, as it has some values */
 		index->own_codes = calloc(code_bytes(shape) + 1, 1);
 		if (index->own_codes == NULL ||
-			gg_coder_init(&index->coder, shape->metric, shape->dim, shape->codes,
-						  shape->code_seed).code != GG_OK)
+			gg_coder_init(&index->coder, &kind).code != GG_OK)
 			return false;
+		index->shape.code_mean = index->coder.mean;
 	}
 	return index->own_rows != NULL && index->own_adjacency != NULL && index->own_pivots != NULL &&
 		index->own_heads != NULL && index->own_offsets != NULL && index->own_words != NULL;

@@ -87,7 +87,7 @@ WritePiece(GgMerge *merge)
 	WriteArray(merge, GG_KIND_VECTORS, rows, nodes * row_bytes);
 	if (merge->codes != GG_CODES_NONE)
 		WriteCoded(merge, GG_KIND_CODES, rows, nodes * code_bytes,
-				   GgMakeCoder(merge->meta, merge->codes));
+				   GgMakeCoder(merge->meta, merge->codes, merge->mean));
 }
 
 /*

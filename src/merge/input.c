@@ -422,10 +422,13 @@ ReadDecoded(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInpu
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph codes",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
-	GgCoder    *coder = GgMakeCoder(meta, meta->coded);
 	char	   *codes = palloc_extended((Size) Min(count, DECODED_ROWS) *
 										GgCodeBytes(meta, meta->coded), MCXT_ALLOC_HUGE);
+	GgCoder    *coder;
 
+	GgBeginSlice(target);
+	coder = GgMakeCoder(meta, meta->coded, GgReadMean(target->index, meta));
+	GgEndSlice(target);
 	MemoryContextSwitchTo(old);
 	for (uint32 done = 0; done < count; done += DECODED_ROWS)
 	{

@@ -42,6 +42,7 @@ typedef struct GgMerge
 	uint32		nodes;
 
 	gg_codes	codes;			/* that the pieces of the merged segment have */
+	const float *mean;			/* that they are centred by; or NULL */
 	int			nkept;			/* pieces that stay, the largest first */
 	uint32		kept[GG_MAX_PIECES];
 

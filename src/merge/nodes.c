@@ -6,6 +6,10 @@
  * more, their codes are not those that the option asks for, or they would be too many (crowded.c).
  * What does not stay, and the delta's rows, goes into one new piece.
  *
+ * New codes are centred by the index's mean.  Where the index has none, and no codes yet, it is
+ * taken of the merged rows, and put into the directory at once: a merge that is done within this
+ * one's call of an engine uses it, too.
+ *
  * Equal vectors share a node (node_table.h).  A node of a piece that stays cannot go: its
  * rows go to the node that was there first, and it is left without rows.  Such nodes fill their
  * neighbours' lists, and a walk has less to go along.  Where rows are updated and their vectors are
@@ -13,6 +17,7 @@
  */
 #include "merge/merge_state.h"
 
+#include "access/generic_xlog.h"
 #include "utils/memutils.h"
 
 /* A piece is written anew where more than one in EMPTY_SHARE of its nodes would have no rows. */
@@ -118,21 +123,9 @@ AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
 	GgTellPhase(merge, GG_MERGE_READ, merge->nodes);
 }
 
-/* The next node's code, where the index has codes alone: the one that there is, or a new one. */
-static void
-PutRecord(GgMerge *merge, GgCoder *coder, const char *vector, const char *code, Size code_bytes)
-{
-	if (code == NULL)
-	{
-		GgCodeRow(coder, vector);
-		code = (const char *) coder->record;
-	}
-	memcpy(merge->records + (Size) merge->nodes * code_bytes, code, code_bytes);
-}
-
 /*
  * Add those of an input's nodes [first, end) that have rows to the new piece, unless their vector
- * is there already.
+ * is there already.  The delta has no codes.
  */
 static void
 AddNewNodes(GgMerge *merge, GgMergeInput *input, uint32 first, uint32 end)
@@ -140,12 +133,9 @@ AddNewNodes(GgMerge *merge, GgMergeInput *input, uint32 first, uint32 end)
 	Size		row_bytes = GgRowBytes(merge->meta);
 	uint32		step = Max(1, Min(STEP_ROWS, STEP_BYTES / row_bytes));
 	Size		code_bytes = GgCodeBytes(merge->meta, merge->meta->coded);
-	GgCoder    *coder = NULL;
 	char	   *codes = NULL;
 	char	   *vectors;
 
-	if (code_bytes > 0 && input->delta)
-		coder = GgMakeCoder(merge->meta, merge->meta->coded);
 	if (input->delta)
 		step = Max(1, step / GgDeltaRowsPerPage(merge->meta)) *
 			GgDeltaRowsPerPage(merge->meta);
@@ -172,9 +162,9 @@ AddNewNodes(GgMerge *merge, GgMergeInput *input, uint32 first, uint32 end)
 			input->targets[base + i] = node;
 			if (node != merge->nodes)
 				continue;
-			if (code_bytes > 0)
-				PutRecord(merge, coder, vectors + i * row_bytes,
-						  codes == NULL ? NULL : codes + i * code_bytes, code_bytes);
+			if (codes != NULL)
+				memcpy(merge->records + (Size) node * code_bytes, codes + i * code_bytes,
+					   code_bytes);
 			input->places[base + i] = merge->nodes++;
 		}
 		GgTellPhase(merge, GG_MERGE_READ, merge->nodes);
@@ -183,6 +173,90 @@ AddNewNodes(GgMerge *merge, GgMergeInput *input, uint32 first, uint32 end)
 	if (codes != NULL)
 		pfree(codes);
 }
+
+/* ---- codes ------------------------------------------------------------------------------- */
+
+static bool
+HasCodedPieces(const GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->npieces; i++)
+		if (meta->pieces[i].codes != GG_CODES_NONE)
+			return true;
+	return false;
+}
+
+/* Put a mean into the index, in one change of its directory. */
+static void
+WriteMean(Relation index, Relation heap, GgMetaPageData *meta, Buffer metabuf, const float *mean)
+{
+	const Size	bytes = GgMeanBytes(meta);
+	const uint64 pages = GgArrayPages(bytes);
+
+	for (uint64 i = 0; i < pages; i++)
+	{
+		BlockNumber blkno;
+		Buffer		buffer = GgAllocateBlock(index, heap, meta, GG_KIND_MEAN, &blkno);
+		GenericXLogState *xlog = GenericXLogStart(index);
+
+		GgFormArrayPage(GenericXLogRegisterBuffer(xlog, buffer, GENERIC_XLOG_FULL_IMAGE),
+						meta->instance, GG_NO_SEGMENT, GG_KIND_MEAN, i,
+						(const char *) mean + i * GG_PAGE_PAYLOAD, GgPageBytes(i, bytes));
+		GenericXLogFinish(xlog);
+		UnlockReleaseBuffer(buffer);
+		GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_MEAN);
+	}
+	GgStoreMeta(index, heap, metabuf, meta);
+}
+
+/* What new codes are centred by: the index's mean or, where it has no codes yet, the rows' own. */
+static const float *
+FindMean(GgMerge *merge)
+{
+	const GgMergeTarget *target = merge->target;
+	const gg_dataset data = {
+		.rows = merge->rows, .n = merge->nodes, .dim = merge->meta->dimensions,
+		.element = merge->meta->element, .metric = merge->meta->metric
+	};
+	GgMetaPageData *meta;
+	const float *mean;
+
+	if (merge->codes == GG_CODES_NONE)
+		return NULL;
+	GgBeginSlice(merge->target);
+	meta = GgReadDirectory(target->index);
+	mean = GgReadMean(target->index, meta);
+	/* codes that a merge around this one makes may be without */
+	if (mean == NULL && !HasCodedPieces(meta) && !target->within)
+		mean = GgTakeMean(&data);
+	if (mean != NULL && !GgHasMean(meta))
+	{
+		Buffer		metabuf = GgLockDirectory(target->index, meta);
+
+		WriteMean(target->index, target->heap, meta, metabuf, mean);
+	}
+	GgEndSlice(merge->target);
+	pfree(meta);
+	return mean;
+}
+
+/* Where the index has codes alone: those of nodes [first, end), which come from the delta. */
+static void
+CodeNodes(GgMerge *merge, uint32 first, uint32 end)
+{
+	const Size	row_bytes = GgRowBytes(merge->meta);
+	const Size	code_bytes = GgCodeBytes(merge->meta, merge->meta->coded);
+	GgCoder    *coder = GgMakeCoder(merge->meta, merge->meta->coded, merge->mean);
+
+	for (uint32 node = first; node < end; node++)
+	{
+		if (node % STEP_ROWS == 0)
+			GgCheckInterrupts();
+		GgCodeRow(coder, merge->rows + node * row_bytes);
+		memcpy(merge->records + node * code_bytes, coder->record, code_bytes);
+	}
+}
+
+/* ---- all nodes --------------------------------------------------------------------------- */
 
 /* Nodes that the merged segment can have at most. */
 static uint64
@@ -238,6 +312,8 @@ static void
 CollectNodes(GgMerge *merge)
 {
 	uint64		most = CountNodes(merge);
+	uint32		of_delta = 0;
+	uint32		end_of_delta = 0;
 
 	if (most > GG_MAX_NODES)
 		ereport(ERROR,
@@ -272,8 +348,15 @@ CollectNodes(GgMerge *merge)
 					AddNewNodes(merge, input, piece->first, piece->first + piece->nodes);
 			}
 			if (input->delta && pass == 1)
+			{
+				of_delta = merge->nodes;
 				AddNewNodes(merge, input, 0, input->nodes);
+				end_of_delta = merge->nodes;
+			}
 		}
+	merge->mean = FindMean(merge);
+	if (merge->records != NULL)
+		CodeNodes(merge, of_delta, end_of_delta);
 	pfree(merge->table.slots);
 	pfree(merge->table.key);
 }

@@ -16,6 +16,8 @@
  */
 #include "merge/merge.h"
 
+#include <math.h>
+
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -50,6 +52,12 @@ ReadFrom(Relation index, const GgMetaPageData *meta)
 	bytes = GgSampleBytes(&head) - sizeof(head);
 	queries = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
 	GgReadArray(index, meta->instance, &array, sizeof(head), queries, bytes);
+	for (Size i = 0; i < bytes / sizeof(float); i++)
+		if (!isfinite(queries[i]))
+			GgReportCorruption(index, GgArrayBlock(&array, (sizeof(head) + i * sizeof(float)) /
+												   GG_PAGE_PAYLOAD),
+							   "query " UINT64_FORMAT " of the sample is not finite",
+							   (uint64) i / head.dimensions);
 	sample = palloc(sizeof(GgLearnSample));
 	*sample = (GgLearnSample) {
 		.queries = queries, .dimensions = head.dimensions, .count = head.count,

@@ -2,14 +2,24 @@
  * codes.h
  *		Codes of rows: 8, 4 or 2 bits an element, and distances estimated from them.
  *
- * A code is a function of the row's values, the metric, the kind of codes and a seed, and of
- * nothing else.  Every engine and every instruction set makes the same bytes.  Three rules see to
- * that:
+ * A code is a function of the row's values, the metric, the kind of codes, a seed and a mean, and
+ * of nothing else.  Every engine and every instruction set makes the same bytes.  Three rules see
+ * to that:
  *
  *	1. Elements are changed by float32 additions, subtractions and multiplications alone, each
  *	   rounded by itself (GG_CODE_MUL(), GG_CODE_ADD(); codes.c is compiled without contraction).
  *	2. Every sum over elements is one of integers, and so has no order.
  *	3. What is computed once a row is float64, by operations that IEEE 754 defines.
+ *
+ * A mean m is a vector of the rows' dimensions, or there is none.  Where rows lie far from the
+ * origin, beside their distances from each other, a code of x would say where they all are, and
+ * hardly how they differ.  So codes are of x - m, and no distance needs more of a query than once:
+ *	L2, L1		x - q = (x - m) - (q - m): the query is centred, too.
+ *	Inner		<x, q> = <x - m, q> + <m, q>: the query stays, and <m, q> is added to its estimates.
+ *	product
+ *	Cosine		With x and q of length 1 the distance is |x - q|^2 / 2, half of what L2 has.  Rows
+ *				of float16 are scaled to that length first (gg_code_unit_scale()).
+ * What follows calls x - m the row, and q - m the query.
  *
  * L2, inner product, cosine
  *	Scale	The row is multiplied by a power of two, which brings its largest element into [1, 2)
@@ -36,6 +46,7 @@
  *	Head	Let <x, q> be estimated by |x|^2 <w, q> / <w, x>, with w and both vectors rotated: this
  *			is exact where q is a multiple of x, and unbiased over rotations.  So every
  *			metric's distance is base + factor <w, q>, and under L2 + |q|^2 (gg_code_make_head()).
+ *			Under cosine with a mean it is half of L2's.
  *
  * L1 is not kept by a rotation.  There the levels span the row's least to largest element, base is
  * the least and factor the step between levels.  So rows of small integers have exact codes of 8
@@ -120,6 +131,24 @@ gg_code_shift(uint32_t bits, uint32_t i)
 	uint32_t	elements = 8 * GG_CODE_CHUNK / bits;
 
 	return i % elements / GG_CODE_CHUNK * bits;
+}
+
+/* ---- centring ------------------------------------------------------------ */
+
+/* An element without the mean's.  No element of a mean is so large that this overflows. */
+#define GG_CODE_LARGEST_MEAN	0x1p100f
+
+GG_RANDOM_INLINE float
+gg_code_centre(float x, float mean)
+{
+	return GG_CODE_ADD(x, -mean);
+}
+
+/* A row's element, or a query's or the mean's, as an integer; scale: 2^-exponent of the vector. */
+GG_RANDOM_INLINE int64_t
+gg_code_whole(float x, float scale)
+{
+	return (int64_t) GG_CODE_MUL(GG_CODE_MUL(x, scale), (float) (1 << GG_CODE_FRACTION));
 }
 
 /* ---- rotation ------------------------------------------------------------ */
@@ -259,8 +288,16 @@ gg_code_square(int exponent, int64_t square)
 	return (float) ((double) square * unit * unit);
 }
 
+/* What a row of length 1 is: its elements times this; square: of gg_code_whole(). */
+GG_RANDOM_INLINE float
+gg_code_unit_scale(int exponent, int64_t square)
+{
+	return (float) (1 / (sqrt((double) square) * gg_code_unit(exponent)));
+}
+
+/* centred: there is a mean, also below. */
 GG_RANDOM_INLINE gg_code_head
-gg_code_make_head(gg_metric metric, int exponent, int64_t square, int64_t dot)
+gg_code_make_head(gg_metric metric, bool centred, int exponent, int64_t square, int64_t dot)
 {
 	gg_code_head head = {metric == GG_METRIC_COSINE ? 1.0f : 0.0f, 0.0f};
 	double		factor = (double) square / (double) dot * gg_code_unit(exponent);
@@ -269,6 +306,11 @@ gg_code_make_head(gg_metric metric, int exponent, int64_t square, int64_t dot)
 	{
 		head.base = gg_code_square(exponent, square);
 		head.factor = (float) (-2 * factor);
+	}
+	else if (metric == GG_METRIC_COSINE && centred)
+	{
+		head.base = 0.5f * gg_code_square(exponent, square);
+		head.factor = (float) -factor;
 	}
 	else if (metric == GG_METRIC_IP)
 		head.factor = (float) -factor;
@@ -279,9 +321,10 @@ gg_code_make_head(gg_metric metric, int exponent, int64_t square, int64_t dot)
 
 /* Of zero vectors, and of rows that are not finite. */
 GG_RANDOM_INLINE gg_code_head
-gg_code_plain_head(gg_metric metric, bool finite)
+gg_code_plain_head(gg_metric metric, bool centred, bool finite)
 {
-	gg_code_head head = {finite ? (metric == GG_METRIC_COSINE ? 1.0f : 0.0f) : INFINITY, 0.0f};
+	gg_code_head head = {finite ? (metric == GG_METRIC_COSINE && !centred ? 1.0f : 0.0f) :
+						 INFINITY, 0.0f};
 
 	return head;
 }
@@ -349,8 +392,24 @@ gg_code_query_unit(int exponent, double scale)
 	return scale > 0 ? (float) (gg_code_unit(exponent) / scale) : 0.0f;
 }
 
+/* What estimates add for the query, but under inner product.  square: of its y_i. */
+GG_RANDOM_INLINE float
+gg_code_query_base(gg_metric metric, bool centred, int exponent, int64_t square)
+{
+	if (metric == GG_METRIC_L2)
+		return gg_code_square(exponent, square);
+	return metric == GG_METRIC_COSINE && centred ? 0.5f * gg_code_square(exponent, square) : 0.0f;
+}
+
+/* The same under inner product.  dot: the sum of products of gg_code_whole(). */
+GG_RANDOM_INLINE float
+gg_code_mean_base(int64_t dot, int exponent, int mean_exponent)
+{
+	return (float) -((double) dot * gg_code_unit(exponent) * gg_code_unit(mean_exponent));
+}
+
 /*
- * The estimate.  dot: sum of u_i q_i; sum: of q_i; unit: of q_i; base: |q|^2 under L2, otherwise 0.
+ * The estimate.  dot: sum of u_i q_i; sum: of q_i; unit: of q_i; base: of the query.
  */
 GG_RANDOM_INLINE float
 gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, float unit,
@@ -374,8 +433,9 @@ gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, flo
  *		d >= sqrt(estimate + |e|^2) - |e|.
  *
  * The right side falls as |e| rises where it is not below 0, so |e| may be taken larger.  Under
- * cosine x and q have unit length, and the distance is d^2 / 2.  L1 has no such e.  A record of
- * inner products does not say how long x is.
+ * cosine x and q have unit length, and the distance is d^2 / 2.  With a mean, x and q here are
+ * without it, and d is the same.  L1 has no such e.  A record of inner products does not say how
+ * long x is.
  *
  * What is taken off, with u = 2^-24, n dimensions, and |X| >= |x|:
  *
@@ -390,6 +450,10 @@ gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, flo
  *	distance	is a sum of n products in float32, in some order: (n + 32) u of the sum of their
  *				sizes, which is the distance itself under L2 and at most 1 under cosine.  Twice that
  *				is taken.
+ *	mean		Elements of x and q are rounded by u when it is taken off, which the last but one
+ *				has room for: half of what is taken there.  Under cosine a row's length is off by
+ *				4 sqrt(n) u at most, and the distance by twice that and 4 u, which is less than
+ *				(n + 32) u, as much as is taken beyond need there.
  *	underflow	Squares are absent below 2^-126, and vectors whose elements are.
  *
  * Numbers that overflow have the bound 0.
@@ -397,6 +461,7 @@ gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, flo
 typedef struct gg_code_bounds
 {
 	bool		cosine;
+	bool		centred;
 	float		square;			/* |q|^2 */
 	float		length;			/* |q| */
 	float		rounding;		/* of q's elements, beside |X| */
@@ -416,7 +481,7 @@ gg_code_has_bounds(gg_metric metric)
 
 /* Of a query: unit, base as of gg_code_estimate(). */
 GG_RANDOM_INLINE gg_code_bounds
-gg_code_bounds_of(gg_metric metric, uint32_t dim, float unit, float base)
+gg_code_bounds_of(gg_metric metric, bool centred, uint32_t dim, float unit, float base)
 {
 	const float root = GG_CODE_ROOT((float) dim);
 	const float sums = GG_CODE_MUL((float) (2 * (dim + 32)), GG_CODE_ROUNDING);
@@ -424,7 +489,8 @@ gg_code_bounds_of(gg_metric metric, uint32_t dim, float unit, float base)
 	gg_code_bounds bounds;
 
 	bounds.cosine = cosine;
-	bounds.square = cosine ? 1.0f : base;
+	bounds.centred = centred;
+	bounds.square = !cosine ? base : centred ? 2.0f * base : 1.0f;
 	bounds.length = GG_CODE_ROOT(bounds.square);
 	bounds.rounding = GG_CODE_MUL(GG_CODE_MUL(1.001f, root), unit);
 	bounds.moved = GG_CODE_ADD(128 * GG_CODE_ROUNDING, GG_CODE_MUL(root, 0x1p-21f));
@@ -449,8 +515,8 @@ gg_code_bound_of(const gg_code_bounds *bounds, gg_code_head head, uint32_t lengt
 	const float size = fabsf(bounds->cosine ? head.factor : 0.5f * head.factor);
 	const float decoded = GG_CODE_MUL(size, GG_CODE_ROOT((float) length));	/* |X| */
 	const float square = GG_CODE_MUL(decoded, decoded);
-	const float row = bounds->cosine ? 1.0f : head.base;	/* |x|^2 */
-	const float more = GG_CODE_ADD(square, -row);
+	const float row = !bounds->cosine ? head.base : bounds->centred ? 2.0f * head.base : 1.0f;
+	const float more = GG_CODE_ADD(square, -row);	/* row: |x|^2 */
 	const float error = GG_CODE_ADD(more > 0.0f ? more : 0.0f,
 									GG_CODE_MUL(32 * GG_CODE_ROUNDING, square));
 	const float sizes = GG_CODE_ADD(GG_CODE_ADD(row, bounds->square), square);
@@ -485,7 +551,7 @@ struct gg_coder;
 /* A query made ready for codes. */
 typedef struct gg_code_query
 {
-	float		base;			/* |q|^2 under L2 */
+	float		base;			/* what estimates add for it: gg_code_query_base() */
 	float		unit;			/* of elements */
 	int32_t		sum;			/* of elements */
 
@@ -496,7 +562,7 @@ typedef struct gg_code_query
 	int16_t    *elements;
 	int8_t	   *high;			/* element = 256 high + low */
 	int8_t	   *low;
-	const float *values;		/* the query itself, for L1 */
+	const float *values;		/* the query without the mean, for L1 */
 } gg_code_query;
 
 typedef float (*gg_code_distance_fn) (const struct gg_coder *coder, const uint8_t *record,
@@ -514,6 +580,8 @@ typedef struct gg_coder
 	uint32_t	record_bytes;
 	uint32_t	stride;			/* of a query's planes */
 	float	   *weights;		/* rounds x dim */
+	const float *mean;			/* dim; NULL: there is none */
+	int			mean_exponent;
 	gg_code_distance_fn distance;
 	void		(*set_weights) (const struct gg_coder *coder, uint64_t seed);
 	/* row is changed; y: room for dim elements; record: zeros */
@@ -522,18 +590,34 @@ typedef struct gg_coder
 							  gg_code_query *query);
 } gg_coder;
 
+/* What codes are made by. */
+typedef struct gg_code_kind
+{
+	gg_metric	metric;
+	uint32_t	dim;
+	gg_codes	codes;			/* that go with the metric */
+	uint64_t	seed;
+	const float *mean;			/* dim; NULL: there is none */
+} gg_code_kind;
+
 /*
- * For a metric and codes that go together.  Uses the instruction set that is in use now.
- * gg_coder_free() is due in either case.
+ * Uses the instruction set that is in use now.  The mean is copied.  gg_coder_free() is due in
+ * either case.
  */
-extern gg_status gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes,
-							   uint64_t seed);
+extern gg_status gg_coder_init(gg_coder *coder, const gg_code_kind *kind);
 extern void gg_coder_free(gg_coder *coder);
 
 /* The same in memory of the caller's, of gg_coder_bytes(). */
 extern size_t gg_coder_bytes(gg_metric metric, uint32_t dim);
-extern void gg_coder_set_up(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes,
-							uint64_t seed, void *memory);
+extern void gg_coder_set_up(gg_coder *coder, const gg_code_kind *kind, void *memory);
+
+/*
+ * The mean of rows for their codes, or of GG_MEAN_ROWS of them, evenly spaced.  False: there is to
+ * be none.  It is too large, or under L1 rows without it have elements that lie farther apart.
+ */
+#define GG_MEAN_ROWS	65536u
+
+extern bool gg_code_mean(const gg_dataset *data, float *mean);
 
 /* Code a row.  scratch: 2 x dim floats. */
 extern void gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *scratch,

@@ -462,7 +462,8 @@ GgUseCodes(GgScanOpaque *so, GgStream *stream)
 	{
 		MemoryContext old = MemoryContextSwitchTo(so->context);
 
-		so->code_queries[codes] = GgMakeCodeQuery(so->meta, codes, so->query);
+		so->code_queries[codes] = GgMakeCodeQuery(so->meta, codes,
+												  GgReadMean(so->index, so->meta), so->query);
 		MemoryContextSwitchTo(old);
 	}
 	GgSourceUseCodes(&stream->source, so->code_queries[codes]);

@@ -17,6 +17,7 @@ typedef struct GgCheck
 	Relation	index;
 	Relation	heap;
 	const GgMetaPageData *meta;
+	const float *mean;			/* that codes are centred by; NULL: they are not */
 	BufferAccessStrategy strategy;
 	bool		heap_check;
 	Tuplesortstate *rows;		/* heap_check: all rows with a valid TID, see GgPutCheckRow() */

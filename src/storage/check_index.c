@@ -35,6 +35,7 @@
  * where it does not.
  */
 #include "storage/check.h"
+#include "storage/codes.h"
 #include "storage/inspect.h"
 
 #include "access/htup_details.h"
@@ -74,12 +75,13 @@ CheckIndex(GgCheck *check)
 
 	GgReadMeta(check->index, meta);
 	check->meta = meta;
+	check->mean = GgReadMean(check->index, meta);
 	check->opclass = GgIndexOpclass(check->index);
 	check->row_bytes = GgRowBytes(meta);
 	check->row = palloc(Max(check->row_bytes, 1));
 	if (check->heap_check && meta->coded != GG_CODES_NONE && meta->dimensions > 0)
 	{
-		check->coder = GgMakeCoder(meta, meta->coded);
+		check->coder = GgMakeCoder(meta, meta->coded, check->mean);
 		check->decoded = palloc(check->row_bytes);
 	}
 

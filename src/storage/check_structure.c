@@ -40,7 +40,8 @@ KindName(uint16 kind)
 		[GG_KIND_TAKEN] = "taken",
 		[GG_KIND_FILTERS] = "filters",
 		[GG_KIND_CODES] = "codes",
-		[GG_KIND_SAMPLE] = "sample"
+		[GG_KIND_SAMPLE] = "sample",
+		[GG_KIND_MEAN] = "mean"
 	};
 
 	return kind >= GG_KIND_META && kind <= GG_LAST_KIND ? names[kind] : "unknown";
@@ -348,7 +349,7 @@ static void
 CheckVectors(GgCheck *check, const GgPiece *piece, uint32 first)
 {
 	Size		code_bytes = GgCodeBytes(check->meta, piece->codes);
-	GgCoder    *coder = code_bytes > 0 ? GgMakeCoder(check->meta, piece->codes) : NULL;
+	GgCoder    *coder = code_bytes > 0 ? GgMakeCoder(check->meta, piece->codes, check->mean) : NULL;
 	uint8	   *code = palloc(code_bytes);
 	Reader		reader;
 	Reader		codes;

@@ -11,6 +11,8 @@
 #include "rules/codes.h"
 #include "storage/format.h"
 
+#include "utils/rel.h"
+
 /* Bytes of a node's code; 0 for GG_CODES_NONE. */
 static inline Size
 GgCodeBytes(const GgMetaPageData *meta, gg_codes codes)
@@ -53,8 +55,23 @@ typedef struct GgCoder
 	uint8	   *record;			/* one code */
 } GgCoder;
 
-/* Allocates in the current context. */
-extern GgCoder *GgMakeCoder(const GgMetaPageData *meta, gg_codes codes);
+/*
+ * What codes are centred by; NULL: nothing.  Any directory of this instance will do, as an instance
+ * keeps its mean.  Allocates in the current context.
+ */
+extern float *GgReadMean(Relation index, const GgMetaPageData *meta);
+
+/* Rows from which on a build, or a merge of an index without codes, takes a mean. */
+#define GG_LEAST_MEAN_ROWS	1000
+
+/*
+ * Take the mean of rows, if there is to be one, for an index that has no codes yet and no mean.
+ * Allocates in the current context.
+ */
+extern float *GgTakeMean(const gg_dataset *data);
+
+/* mean: as of GgReadMean(); it is copied.  Allocates in the current context. */
+extern GgCoder *GgMakeCoder(const GgMetaPageData *meta, gg_codes codes, const float *mean);
 
 /* The code of a row, to coder->record. */
 extern void GgCodeRow(GgCoder *coder, const void *row);
@@ -72,9 +89,9 @@ typedef struct GgCodeQuery
 	gg_code_query query;
 } GgCodeQuery;
 
-/* query: prepared; it must stay.  Allocates in the current context. */
+/* query: prepared; it must stay.  mean: as above.  Allocates in the current context. */
 extern GgCodeQuery *GgMakeCodeQuery(const GgMetaPageData *meta, gg_codes codes,
-									const float *query);
+									const float *mean, const float *query);
 
 /*
  * How many rows are to be measured, at most, before the wanted ones are handed out?  settings:

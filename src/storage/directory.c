@@ -119,6 +119,8 @@ Features(const GgMetaPageData *meta)
 		features |= GG_FEATURE_NUMBERS;
 	if (GgSampleId(meta) != GG_NO_SEGMENT)
 		features |= GG_FEATURE_SAMPLE;
+	if (GgHasMean(meta))
+		features |= GG_FEATURE_MEAN;
 	return features;
 }
 

@@ -165,6 +165,25 @@ OwnerIsSound(const GgMetaPageData *meta, const GgExtent *extent)
 	return GgIsArray(extent->kind) || extent->segment == GG_NO_SEGMENT;
 }
 
+/* The mean is whole, and there where the metapage says that codes are centred. */
+static void
+CheckMean(Relation index, const GgMetaPageData *meta)
+{
+	const uint64 pages = CountPages(index, meta, GG_NO_SEGMENT, GG_KIND_MEAN);
+	const bool	wanted = meta->version == GG_FORMAT_VERSION &&
+		(meta->features & GG_FEATURE_MEAN) != 0;
+	uint64		all = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_MEAN)
+			all += meta->extents[i].nblocks;
+	if (pages != (wanted ? GgArrayPages(GgMeanBytes(meta)) : 0) || pages != all)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the directory has " UINT64_FORMAT " pages of the mean of codes, "
+						   "of %u dimensions, and features %x", all, meta->dimensions,
+						   meta->features);
+}
+
 static void
 CheckExtents(Relation index, const GgMetaPageData *meta)
 {
@@ -188,6 +207,7 @@ CheckExtents(Relation index, const GgMetaPageData *meta)
 	}
 	CheckDelta(index, meta);
 	CheckDirectoryPages(index, meta);
+	CheckMean(index, meta);
 }
 
 /* Pages that a piece's array must have. */

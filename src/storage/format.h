@@ -38,10 +38,11 @@ typedef enum GgKind
 	GG_KIND_TAKEN = 10,			/* extents only: blocks that a merge writes */
 	GG_KIND_FILTERS = 11,		/* filter_words x rows int64: word by word */
 	GG_KIND_CODES = 12,			/* a piece's nodes x records of rules/codes.h */
-	GG_KIND_SAMPLE = 13			/* GgSampleHead, then its queries */
+	GG_KIND_SAMPLE = 13,		/* GgSampleHead, then its queries */
+	GG_KIND_MEAN = 14			/* dimensions float4, of no segment: what codes are centred by */
 } GgKind;
 
-#define GG_LAST_KIND		GG_KIND_SAMPLE
+#define GG_LAST_KIND		GG_KIND_MEAN
 
 /* Is it an array of a piece? */
 static inline bool
@@ -61,7 +62,8 @@ GgIsOfSegment(int kind)
 static inline bool
 GgIsArray(int kind)
 {
-	return GgIsOfPiece(kind) || GgIsOfSegment(kind) || kind == GG_KIND_SAMPLE;
+	return GgIsOfPiece(kind) || GgIsOfSegment(kind) || kind == GG_KIND_SAMPLE ||
+		kind == GG_KIND_MEAN;
 }
 
 /* The owner in the stamps and extents of what belongs to no segment and no piece. */
@@ -263,8 +265,9 @@ typedef struct GgBuildTimes
 #define GG_FEATURE_CODED	0x0002	/* and no vectors: see coded */
 #define GG_FEATURE_NUMBERS	0x0004	/* the delta's page numbers are longer than 32 bits */
 #define GG_FEATURE_SAMPLE	0x0008	/* there is a sample of queries */
+#define GG_FEATURE_MEAN		0x0010	/* there is a mean, and all codes are centred by it */
 #define GG_KNOWN_FEATURES \
-	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE)
+	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE | GG_FEATURE_MEAN)
 
 /* Numbers of delta pages lie below this one.  None comes round again. */
 #define GG_DELTA_NUMBERS	(UINT64CONST(1) << 48)
@@ -376,6 +379,23 @@ static inline uint64
 GgSampleBytes(const GgSampleHead *head)
 {
 	return sizeof(GgSampleHead) + (uint64) head->count * head->dimensions * sizeof(float);
+}
+
+/* Bytes of the mean that codes are centred by. */
+static inline Size
+GgMeanBytes(const GgMetaPageData *meta)
+{
+	return (Size) meta->dimensions * sizeof(float4);
+}
+
+/* Are codes centred? */
+static inline bool
+GgHasMean(const GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_MEAN)
+			return true;
+	return false;
 }
 
 /* Bytes of one row's filter words. */

@@ -358,7 +358,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int32GetDatum(GG_MAX_EXTENTS);
 	values[c++] = Int64GetDatum(GgParkedBlocks(inspected.heap, meta) * BLCKSZ);
 	values[c++] = CStringGetTextDatum(CodesOf(meta));
-	values[c++] = Int64GetDatum(blocks[GG_KIND_CODES] * BLCKSZ);
+	values[c++] = Int64GetDatum((blocks[GG_KIND_CODES] + blocks[GG_KIND_MEAN]) * BLCKSZ);
 	values[c++] = Int32GetDatum((int32) sample.count);
 	values[c++] = Int64GetDatum(blocks[GG_KIND_SAMPLE] * BLCKSZ);
 	Assert(c == INFO_COLUMNS);

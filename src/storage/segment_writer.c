@@ -106,7 +106,8 @@ Payloads(GgSegmentWriter *writer, const GgWriterArray *array, const void *const 
 		/* an array that grows has no piece yet */
 		writer->coder = GgMakeCoder(writer->meta, writer->meta->coded != GG_CODES_NONE ?
 									writer->meta->coded :
-									GgFindPiece(writer->meta, array->segment)->codes);
+									GgFindPiece(writer->meta, array->segment)->codes,
+									writer->shared->centred ? writer->shared->mean : NULL);
 		writer->payloads = palloc(BATCH_PAGES * GG_PAGE_PAYLOAD);
 	}
 	MemoryContextSwitchTo(old);

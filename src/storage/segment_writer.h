@@ -59,6 +59,8 @@ typedef struct GgWriterShared
 {
 	bool		use_wal;
 	int			nqueues;		/* fixed before workers start */
+	bool		centred;		/* codes are, by mean: settled before any are ready to be made */
+	float		mean[GG_MAX_DIM];
 	ConditionVariable changed;	/* there is something to write, or all is written */
 	slock_t		mutex;			/* protects what follows */
 	GgWriterQueue queues[GG_WRITER_QUEUES];

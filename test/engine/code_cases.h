@@ -19,6 +19,9 @@ static const gg_control three_threads = {.threads = 3};
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};
 static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4, GG_CODES_INT2};
 
+/* What codes are centred by: dim elements, which are copied, or NULL. */
+static const float *mean_of_test;
+
 #define K 10u
 #define ITOPK 64u
 
@@ -62,7 +65,7 @@ shape_of(const rows *r, gg_codes codes, gg_row_place place)
 	gg_shape	shape = {.capacity = r->data.n,.dim = r->data.dim,.element = r->data.element,
 						 .metric = r->data.metric,.degree = r->graph.degree,
 						 .npivots = r->graph.npivots,.codes = codes,.row_place = place,
-						 .code_seed = 99,.rows = r->data.n};
+						 .code_seed = 99,.code_mean = mean_of_test,.rows = r->data.n};
 
 	return shape;
 }
@@ -250,7 +253,9 @@ test_brought(void)
 	{
 		uint64_t   *keys[2];
 
-		CHECK_OK(gg_coder_init(&coder, spec.metric, spec.dim, kinds[kind], 99), "gg_coder_init");
+		const gg_code_kind how = {spec.metric, spec.dim, kinds[kind], 99, mean_of_test};
+
+		CHECK_OK(gg_coder_init(&coder, &how), "gg_coder_init");
 		bytes = (uint64_t) r.data.n * coder.record_bytes;
 		codes = malloc(bytes);
 		for (uint32_t i = 0; i < r.data.n; i++)

@@ -19,14 +19,24 @@ typedef struct tools
 	uint16_t   *halves;
 } tools;
 
+/* mean: NULL, or what codes are centred by. */
 static void
-tools_make(tools *t, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
+tools_make_centred(tools *t, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed,
+				   const float *mean)
 {
-	CHECK_OK(gg_coder_init(&t->coder, metric, dim, codes, seed), "gg_coder_init");
+	const gg_code_kind kind = {metric, dim, codes, seed, mean};
+
+	CHECK_OK(gg_coder_init(&t->coder, &kind), "gg_coder_init");
 	CHECK_OK(gg_code_query_init(&t->coder, &t->query), "gg_code_query_init");
 	t->scratch = malloc(2 * dim * sizeof(float));
 	t->record = malloc(t->coder.record_bytes);	/* exactly: ASan sees what is read behind it */
 	t->halves = malloc(dim * sizeof(uint16_t));
+}
+
+static inline void
+tools_make(tools *t, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
+{
+	tools_make_centred(t, metric, dim, codes, seed, NULL);
 }
 
 static void

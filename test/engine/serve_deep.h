@@ -56,7 +56,13 @@ typedef struct deep_spec
 	bool		graph;			/* of a kind: engines then keep what walks read, too */
 	deep_kind	kind;
 	gg_codes	codes;			/* and no rows: keys then have bounds.  It takes a graph */
+	const float *mean;			/* of dim elements, that these are centred by; or NULL */
 } deep_spec;
+
+/* One for up to 100 dimensions. */
+static const float deep_mean[100] __attribute__((unused)) = {
+	[0 ... 49] = 0.4f, [50 ... 99] = -0.3f
+};
 
 #define DEEP_CODE_SEED 99u
 
@@ -253,18 +259,18 @@ deep_bounds(deep_scene *s, const float *query)
 {
 	const deep_spec *spec = &s->spec;
 	const size_t bytes = spec->dim * gg_element_size(spec->element);
+	const gg_code_kind kind = {spec->metric, spec->dim, spec->codes, DEEP_CODE_SEED, spec->mean};
 	float	   *scratch = malloc(2 * spec->dim * sizeof(float));
 	gg_code_bounds bounds;
 	gg_code_query code;
 	gg_coder	coder;
 	uint8_t    *record;
 
-	CHECK_OK(gg_coder_init(&coder, spec->metric, spec->dim, spec->codes, DEEP_CODE_SEED),
-			 "gg_coder_init");
+	CHECK_OK(gg_coder_init(&coder, &kind), "gg_coder_init");
 	CHECK_OK(gg_code_query_init(&coder, &code), "gg_code_query_init");
 	record = malloc(coder.record_bytes);
 	gg_code_query_set(&coder, query, scratch, &code);
-	bounds = gg_code_bounds_of(spec->metric, spec->dim, code.unit, code.base);
+	bounds = gg_code_bounds_of(spec->metric, spec->mean != NULL, spec->dim, code.unit, code.base);
 	for (uint32_t i = 0; i < spec->n; i++)
 	{
 		gg_code_row(&coder, (const char *) s->vectors + i * bytes, spec->element, scratch, record);
@@ -330,6 +336,7 @@ deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double 
 									.element = spec->element,.metric = spec->metric,
 									.degree = spec->graph,.npivots = spec->graph,
 									.codes = spec->codes,.code_seed = DEEP_CODE_SEED,
+									.code_mean = spec->mean,
 									.row_place = spec->codes != GG_CODES_NONE ? GG_ROWS_NONE :
 									GG_ROWS_DEVICE};
 	gg_shape	shape = shape_of_rows;

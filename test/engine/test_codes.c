@@ -273,7 +273,7 @@ test_definition(void)
 
 /* Every instruction set makes the record that plain C makes, and estimates from it the same. */
 static void
-check_sets(gg_metric metric, gg_codes codes, uint32_t dim)
+check_sets(gg_metric metric, gg_codes codes, uint32_t dim, const float *mean)
 {
 	harness_random random = {5};
 	float	   *row = malloc(dim * sizeof(float));
@@ -282,14 +282,14 @@ check_sets(gg_metric metric, gg_codes codes, uint32_t dim)
 	tools		plain;
 
 	gg_simd_force("plain");
-	tools_make(&plain, metric, dim, codes, SEED);
+	tools_make_centred(&plain, metric, dim, codes, SEED, mean);
 	for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)
 	{
 		tools		other;
 
 		if (!gg_simd_force(sets[s]))
 			continue;
-		tools_make(&other, metric, dim, codes, SEED);
+		tools_make_centred(&other, metric, dim, codes, SEED, mean);
 		for (int e = 0; e < 2; e++)
 			for (row_kind kind = ROW_NORMAL; kind < kinds_of_rows; kind++)
 			{
@@ -304,12 +304,15 @@ check_sets(gg_metric metric, gg_codes codes, uint32_t dim)
 					  "%s: metric %d element %d bits %u dim %u row %d", sets[s], (int) metric,
 					  (int) elements[e], plain.coder.bits, dim, (int) kind);
 				code(&other, row, GG_ELEMENT_F32);
-				CHECK(memcmp(plain.record, other.record, plain.coder.record_bytes) == 0,
+				/* under cosine float32 rows have unit length */
+				CHECK((mean != NULL && metric == GG_METRIC_COSINE && e == 1) ||
+					  memcmp(plain.record, other.record, plain.coder.record_bytes) == 0,
 					  "%s: metric %d bits %u dim %u row %d of other elements", sets[s],
 					  (int) metric, plain.coder.bits, dim, (int) kind);
+				memcpy(other.record, plain.record, plain.coder.record_bytes);
 				a = estimate(&plain, query);
 				b = estimate(&other, query);
-				CHECK(a == b,
+				CHECK(memcmp(&a, &b, sizeof(a)) == 0,
 					  "%s: metric %d bits %u dim %u row %d: %.9g, not %.9g", sets[s],
 					  (int) metric, plain.coder.bits, dim, (int) kind, (double) b, (double) a);
 			}
@@ -324,10 +327,18 @@ check_sets(gg_metric metric, gg_codes codes, uint32_t dim)
 static void
 test_same_bytes(void)
 {
+	static float mean[16000];
+	harness_random random = {8};
+
+	for (uint32_t i = 0; i < 16000; i++)
+		mean[i] = (float) (50 + harness_normal(&random));
 	for (int m = 0; m < 4; m++)
 		for (int k = 0; k < KINDS_OF(metrics[m]); k++)
 			for (size_t d = 0; d < NDIMS; d++)
-				check_sets(metrics[m], kinds[k], dims[d]);
+			{
+				check_sets(metrics[m], kinds[k], dims[d], NULL);
+				check_sets(metrics[m], kinds[k], dims[d], mean);
+			}
 }
 
 /* What is written by one host is read by another: these bytes stay. */
@@ -374,6 +385,124 @@ test_known_bytes(void)
 			tools_free(&t);
 			free(row);
 		}
+}
+
+/* ---- centred codes ------------------------------------------------------- */
+
+/* x of length 1, as a float16 row is scaled. */
+static void
+make_unit(float *x, uint32_t dim)
+{
+	const double size = length(x, dim);
+
+	for (uint32_t i = 0; i < dim; i++)
+		x[i] = (float) (x[i] / size);
+}
+
+/*
+ * The estimate of a row and a query, with the mean, is that of the two without it: under cosine
+ * half of what L2 has for rows of length 1, under inner product less <q, m>.
+ */
+static void
+check_centred(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim)
+{
+	harness_random random = {dim};
+	const bool	cosine = metric == GG_METRIC_COSINE;
+	float	   *row = malloc(dim * sizeof(float));
+	float	   *query = malloc(dim * sizeof(float));
+	float	   *mean = malloc(dim * sizeof(float));
+	tools		t;
+	tools		plain;
+
+	make_row(ROW_FAR, &random, mean, dim);
+	for (uint32_t i = 0; i < dim && cosine; i++)
+		mean[i] = 0.99f / sqrtf((float) dim);
+	tools_make_centred(&t, metric, dim, codes, SEED, mean);
+	tools_make(&plain, cosine ? GG_METRIC_L2 : metric, dim, codes, SEED);
+	for (row_kind kind = ROW_NORMAL; kind < ROW_LARGE; kind++)
+	{
+		double		got,
+					expected,
+					size,
+					added = 0;
+
+		make_row(kind, &random, row, dim);
+		make_row(ROW_FAR, &random, query, dim);
+		if (cosine && element == GG_ELEMENT_F32)
+			make_unit(row, dim);
+		code(&t, row, element);
+		got = estimate(&t, query);
+		if (cosine)
+			make_unit(row, dim);
+		for (uint32_t i = 0; i < dim; i++)
+		{
+			row[i] -= mean[i];
+			added -= metric == GG_METRIC_IP ? (double) mean[i] * query[i] : 0;
+			query[i] -= metric == GG_METRIC_IP ? 0 : mean[i];
+		}
+		code(&plain, row, GG_ELEMENT_F32);
+		CHECK((cosine && element == GG_ELEMENT_F16) ||
+			  memcmp(t.record, plain.record, t.coder.record_bytes - GG_CODE_HEAD) == 0,
+			  "metric %d codes %d dim %u row %d: levels", (int) metric, (int) codes, dim,
+			  (int) kind);
+		expected = estimate(&plain, query) * (cosine ? 0.5 : 1) + added;
+		/* of float16 rows some level may be another one */
+		size = cosine && element == GG_ELEMENT_F16 ? 0.02 * (codes == GG_CODES_INT8 ? 1 : 16) :
+			1e-6 * (fabs(expected) + fabs(added) + length(query, dim) * length(row, dim));
+		CHECK(fabs(got - expected) <= size,
+			  "metric %d element %d codes %d dim %u row %d: %.9g, not %.9g", (int) metric,
+			  (int) element, (int) codes, dim, (int) kind, got, expected);
+	}
+	tools_free(&t);
+	tools_free(&plain);
+	free(row);
+	free(query);
+	free(mean);
+}
+
+static void
+test_centred(void)
+{
+	for (int m = 0; m < 4; m++)
+		for (int e = 0; e < 2; e++)
+			for (int k = 0; k < KINDS_OF(metrics[m]); k++)
+				for (size_t d = 0; d < NDIMS - harness_fewer(); d++)
+					check_centred(metrics[m], elements[e], kinds[k], dims[d]);
+}
+
+/* The mean that is taken of rows; false: none. */
+static bool
+mean_of(gg_metric metric, const float *rows, uint32_t n, uint32_t dim, float *mean)
+{
+	const gg_dataset data = {.rows = rows,.n = n,.dim = dim,.element = GG_ELEMENT_F32,
+							 .metric = metric};
+
+	return gg_code_mean(&data, mean);
+}
+
+static void
+test_mean(void)
+{
+	static const float rows[] = {1, 100, 3, 104};
+	static const float even[] = {0, 255, 255, 0};
+	static const float large[] = {0x1p120f, 1, 0x1p120f, 1};
+	static const float opposite[] = {0x1p127f, 1, -0x1p127f, 1};
+	uint16_t	halves[4];
+	const gg_dataset data = {.rows = halves,.n = 2,.dim = 2,.element = GG_ELEMENT_F16,
+							 .metric = GG_METRIC_COSINE};
+	float		mean[2];
+
+	for (int m = 0; m < 4; m++)
+		CHECK(mean_of(metrics[m], rows, 2, 2, mean) && mean[0] == 2 && mean[1] == 102,
+			  "metric %d: mean", (int) metrics[m]);
+	CHECK(!mean_of(GG_METRIC_L1, even, 2, 2, mean), "L1: rows whose elements are as far apart");
+	CHECK(mean_of(GG_METRIC_L2, even, 2, 2, mean) && mean[0] == 127.5f, "L2: has one in any case");
+	CHECK(!mean_of(GG_METRIC_L2, large, 2, 2, mean), "a mean that rows may be infinitely far from");
+	CHECK(mean_of(GG_METRIC_L2, opposite, 2, 2, mean) && mean[0] == 0, "sums do not overflow");
+	for (int i = 0; i < 4; i++)
+		halves[i] = gg_float_to_half(i < 2 ? 3 * (i + 1.0f) : 0.5f * (i - 1));
+	CHECK(gg_code_mean(&data, mean) && fabsf(mean[0] - 0.4472136f) < 1e-6f &&
+		  fabsf(mean[1] - 0.8944272f) < 1e-6f, "float16 rows have length 1 under cosine");
 }
 
 /* ---- errors of estimates ------------------------------------------------- */
@@ -678,6 +807,8 @@ main(void)
 	harness_run("definition", test_definition);
 	harness_run("same bytes", test_same_bytes);
 	harness_run("known bytes", test_known_bytes);
+	harness_run("centred", test_centred);
+	harness_run("mean", test_mean);
 	harness_run("errors", test_errors);
 	harness_run("same direction", test_same_direction);
 	harness_run("special rows", test_special_rows);

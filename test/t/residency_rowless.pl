@@ -80,9 +80,13 @@ is($node->safe_psql('postgres', "$fast; $third"),
 	$node->safe_psql('postgres', "SET enable_indexscan = off; $third"), 'a row in three passes');
 is(last_scan("SELECT id FROM items $query LIMIT 3000", 'engine'), 'cpu',
 	'a long scan is the CPU\'s');
+# Two float32 sums, the engine's and pgvector's, add 64 squares in their own orders: a distance is
+# off by (64 + 32) 2^-25 of it at most in each (src/rules/codes.h), and two distances by four times
+# that. Estimates from codes are off by more than 1e-3.
 is($node->safe_psql('postgres', <<"SQL"), '3000|t|t', 'and finds what is near');
 $fast;
-SELECT count(*), bool_and(d >= before), count(*) FILTER (WHERE d <= far) > 2990
+SELECT count(*), bool_and(d >= before * (1 - 4 * 96 * 2 ^ -25)),
+	count(*) FILTER (WHERE d <= far) > 2990
 	FROM (SELECT d, lag(d, 1, d) OVER (ORDER BY n) AS before,
 		(SELECT percentile_disc(0.25) WITHIN GROUP (ORDER BY items.val <-> queries.val)
 			FROM items, queries WHERE q = 1) AS far

@@ -171,7 +171,9 @@ is(join('',
 like($bench->{out}, qr/number of failed transactions: 0 /, 'and pgbench counted none');
 unlike($vacuuming->{err}, qr/ERROR(?!.*terminating)/, 'VACUUM met no error');
 my @cut = map { split /\n/, $_->{err} } @cutting;
-is(join("\n", grep { /ERROR/ && !/statement timeout/ } @cut), '',
+# A timeout that fires when its statement is all but over is forgotten as a timeout, not as a
+# request to cancel (disable_timeout() in finish_xact_command()). Nobody else asks these sessions.
+is(join("\n", grep { /ERROR/ && !/due to (statement timeout|user request)/ } @cut), '',
 	'nor did the others but by their timeout');
 cmp_ok(scalar(grep { /statement timeout/ } @cut), '>', 0, 'statements were cut off');
 cmp_ok($kills, '>', 0, "workers were terminated: $kills times");

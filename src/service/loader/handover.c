@@ -14,6 +14,7 @@
  * entry.
  */
 #include "service/loader/handover.h"
+#include "storage/codes.h"
 
 #include "access/xact.h"
 #include "catalog/pg_database.h"
@@ -167,10 +168,13 @@ GgLoadFreeChunk(GgLoad *load)
 /* ---- shapes -------------------------------------------------------------------- */
 
 void
-GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
+GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta, const float *mean)
 {
 	uint32		n = meta->nsegments;
 
+	job->centred = mean != NULL;
+	if (job->centred)
+		memcpy(job->mean, mean, GgMeanBytes(meta));
 	job->key.locator = GgLocator(index);
 	job->key.instance = meta->instance;
 	job->key.database = GgDatabaseStamp();
@@ -413,7 +417,7 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		return NULL;
 	}
 	load = KeepPending(&local);
-	GgLoadDescribe(GgLoadJobOf(load), index, meta);
+	GgLoadDescribe(GgLoadJobOf(load), index, meta, GgReadMean(index, meta));
 	return OpenLoad(load, reason);
 }
 
@@ -451,7 +455,7 @@ KeepDelta(const GgMetaPageData *meta, GgLoadJob *job)
 
 /* Take a load that refreshes the entry, if the device has the index and nobody else does so. */
 static bool
-AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
+AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, const float *mean)
 {
 	GgDevice   *device = load->device;
 	uint32		none = 0;
@@ -478,7 +482,7 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
 			GgLoadJobOf(load)->ahead = true;
 			/* the first of several holders suffers it */
 			GgLoadJobOf(load)->fault = load->other == NULL ? gg_fault : GG_FAULT_NONE;
-			GgLoadDescribe(GgLoadJobOf(load), index, meta);
+			GgLoadDescribe(GgLoadJobOf(load), index, meta, mean);
 			GgMarkKept(resident, meta->generation - 1, GgLoadJobOf(load));
 			KeepDelta(meta, GgLoadJobOf(load));
 		}
@@ -512,6 +516,7 @@ GgLoad *
 GgLoadAhead(Relation index, const GgMetaPageData *meta, bool wait, bool *busy)
 {
 	GgLoad	   *loads = NULL;
+	const float *mean = gg_service == NULL ? NULL : GgReadMean(index, meta);
 
 	*busy = gg_service != NULL && wait && IsRefreshing(index, meta);
 	for (int i = 0; gg_service != NULL && !*busy && i < gg_service->ndevices; i++)
@@ -523,7 +528,7 @@ GgLoadAhead(Relation index, const GgMetaPageData *meta, bool wait, bool *busy)
 
 		local.device = gg_service->devices[i];
 		local.device_number = i;
-		if (GgDeviceIsUp(local.device) && AssignAhead(&local, index, meta))
+		if (GgDeviceIsUp(local.device) && AssignAhead(&local, index, meta, mean))
 			loads = KeepPending(&local);
 	}
 	for (GgLoad *load = loads; load != NULL && loads->other != NULL; load = load->other)

@@ -53,8 +53,12 @@ extern bool GgLoadIsOpen(const GgLoad *load);
  */
 extern void GgLoadGiveUp(GgLoad *load, bool quiet, int sqlerrcode, const char *error);
 
-/* Describe what is to be loaded: a list per segment, and one for the delta's full pages. */
-extern void GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta);
+/*
+ * Describe what is to be loaded: a list per segment, and one for the delta's full pages.  mean: as
+ * of GgReadMean().
+ */
+extern void GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta,
+						   const float *mean);
 
 /* Wait until chunks are accepted; false when the load was ended instead. */
 extern bool GgLoadWaitUntilOpen(GgLoad *load);

@@ -18,6 +18,7 @@
  * handover.c has the steps that loaders and builders share.
  */
 #include "service/loader/unit.h"
+#include "storage/codes.h"
 
 #include "access/xact.h"
 #include "access/relation.h"
@@ -282,7 +283,7 @@ Describe(GgReader *reader, Relation index)
 	/* the wait for locks may outlast the device's worker, and the place be another load's by now */
 	if (GgLoadStateOf(load) != GG_LOAD_ASSIGNED)
 		return false;
-	GgLoadDescribe(job, index, reader->meta);
+	GgLoadDescribe(job, index, reader->meta, GgReadMean(index, reader->meta));
 	if ((wanted.instance != 0 && (wanted.instance != job->key.instance ||
 								  wanted.database != job->key.database)) ||
 		!MarkKept(load->device, job))

@@ -114,6 +114,8 @@ typedef struct GgLoadJob
 	uint32		nsegments;
 	uint32		nlists;
 	GgLoadList	lists[GG_SERVE_MAX_LISTS];
+	bool		centred;		/* codes are, by mean; shapes lack it */
+	float		mean[GG_MAX_DIM];
 
 	/* why it failed; from the process that sets the ABORT flag first, or from the worker */
 	bool		quiet;			/* nothing to report: the index is gone or has changed */

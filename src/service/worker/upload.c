@@ -162,10 +162,15 @@ PartsBytes(const gg_shape *shape, bool by_codes, bool halved)
 static gg_status
 CreateList(GgUpload *upload, int load, uint32 i)
 {
-	const GgLoadList *list = &upload->device->loads_under_way[load].lists[i];
+	const GgLoadJob *job = &upload->device->loads_under_way[load];
+	const GgLoadList *list = &job->lists[i];
 	uint32		rows = list->segment == GG_NO_SEGMENT ? upload->delta_rows[load] : 0;
 	gg_shape	taken = list->shape;
-	gg_status	status = upload->engine->index_create(&list->shape, &upload->lists[load][i]);
+	gg_status	status;
+
+	if (job->centred)
+		taken.code_mean = job->mean;
+	status = upload->engine->index_create(&taken, &upload->lists[load][i]);
 
 	if (status.code == GG_OK && rows > 0)
 	{

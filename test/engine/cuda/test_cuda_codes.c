@@ -116,6 +116,7 @@ check_bytes(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim, 
 	rows		r;
 	gg_index   *index;
 	gg_coder	coder;
+	const gg_code_kind kind = {metric, dim, codes, 99, mean_of_test};
 	float	   *scratch = malloc(2 * dim * sizeof(float));
 	uint8_t    *records;
 	uint8_t    *record;
@@ -123,7 +124,7 @@ check_bytes(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim, 
 
 	ring_make(&r, harness_size(40, 2), dim, metric, element);
 	index = index_make(&r, codes, place, NULL);
-	CHECK_OK(gg_coder_init(&coder, metric, dim, codes, 99), "gg_coder_init");
+	CHECK_OK(gg_coder_init(&coder, &kind), "gg_coder_init");
 	records = malloc((size_t) r.data.n * coder.record_bytes);
 	record = malloc(coder.record_bytes);
 	CHECK_OK(inside_cuda_codes(index, r.data.n, records), "inside_cuda_codes");
@@ -144,19 +145,29 @@ check_bytes(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim, 
 	ring_free(&r);
 }
 
+/* Every other time with a mean. */
 static void
 test_bytes(void)
 {
 	static const uint32_t dims[] = {1, 2, 3, 31, 96, 100, 200, 784, 1536, 16000};
+	static float mean[16000];
 	int			place = 0;
 
+	for (uint32_t i = 0; i < 16000; i++)
+		mean[i] = 1.25f - 0.3f * (float) (i % 7);
 	for (int m = 0; m < 4; m++)
 		for (int e = 0; e < 2; e++)
 			for (int k = 0; k < KINDS_OF(metrics[m]); k++)
 				for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
-					if (!harness_fewer() || dims[d] < 1000 || (m + k) % 3 == 0)
+					for (int centred = 0; centred < (dims[d] < 200 ? 2 : 1); centred++)
+					{
+						if (harness_fewer() && dims[d] >= 1000 && (m + k) % 3 != 0)
+							continue;
+						mean_of_test = (m + e + k + d + centred) % 2 ? mean : NULL;
 						check_bytes(metrics[m], elements[e], kinds[k], dims[d],
 									places[place++ % 3]);
+					}
+	mean_of_test = NULL;
 }
 
 /* ---- estimates ------------------------------------------------------------- */
@@ -175,11 +186,12 @@ check_estimates(const rows *r, gg_codes codes, const char *what)
 	const uint32_t dim = r->data.dim;
 	const bool	exactly = r->data.metric == GG_METRIC_L2 || r->data.metric == GG_METRIC_IP;
 	float	   *query = malloc(3 * dim * sizeof(float));
+	const gg_code_kind kind = {r->data.metric, dim, codes, 99, mean_of_test};
 	gg_code_query ready;
 	gg_coder	coder;
 	uint8_t    *records;
 
-	CHECK_OK(gg_coder_init(&coder, r->data.metric, dim, codes, 99), "gg_coder_init");
+	CHECK_OK(gg_coder_init(&coder, &kind), "gg_coder_init");
 	CHECK_OK(gg_code_query_init(&coder, &ready), "gg_code_query_init");
 	records = malloc((size_t) r->data.n * coder.record_bytes);
 	CHECK_OK(inside_cuda_codes(index, r->data.n, records), "inside_cuda_codes");
@@ -338,13 +350,17 @@ test_walks(void)
 								 .dim = dims[(m + k) % 4],.metric = metrics[m],.seed = 21 + m,
 								 .element = elements[k % 2]};
 			char		what[80];
+			float		mean[300];
 			rows		r;
 
 			rows_make(&r, &spec, harness_size(300, 10));
-			snprintf(what, sizeof(what), "metric %d codes %d dim %u", (int) metrics[m],
-					 (int) kinds[k], spec.dim);
+			/* of each metric and of each kind of codes once with a mean, and once without */
+			mean_of_test = (m + k) % 2 && gg_code_mean(&r.data, mean) ? mean : NULL;
+			snprintf(what, sizeof(what), "metric %d codes %d dim %u%s", (int) metrics[m],
+					 (int) kinds[k], spec.dim, mean_of_test != NULL ? " centred" : "");
 			check_estimates(&r, kinds[k], what);
 			check_walks(&r, kinds[k], what);
+			mean_of_test = NULL;
 			rows_free(&r);
 		}
 }

@@ -1486,11 +1486,15 @@ test_bounds(void)
 			.codes = GG_CODES_INT8},
 		{.n = 500,.dim = 3,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.spare = 5,
 			.graph = true,.codes = GG_CODES_INT2},
+		{.n = 2000,.dim = 96,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true,
+			.codes = GG_CODES_INT4,.mean = deep_mean},
+		{.n = 2000,.dim = 33,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.graph = true,
+			.codes = GG_CODES_INT8,.mean = deep_mean},
 		{.n = 100,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true,
 			.codes = GG_CODES_INT4}
 	};
 
-	for (uint32_t i = 0; i < (harness_fewest() ? 4 : 5); i++)
+	for (uint32_t i = 0; i < (harness_fewest() ? 6 : 7); i++)
 	{
 		deep_spec	spec = specs[i];
 
