@@ -308,7 +308,9 @@ sub step
 	{
 		next if !$records[$i][1];
 		my $end = $records[ $i + 1 ][0];
-		my $lsn = to_lsn($end);
+		# a record that ends with its page is followed by the next page's header, short or long
+		my $within = $end % 8192;
+		my $lsn = to_lsn($within == 24 || $within == 40 ? $end - $within : $end);
 
 		feed($node, $standby, $fed, $end);
 		$fed = $end;
