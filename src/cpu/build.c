@@ -169,19 +169,21 @@ choose_edges(build_state *build)
 		params->intermediate_graph_degree;
 	gg_graph   *graph = build->graph;
 	gg_pool    *pool = build->pool;
+	gg_near_lists lists;
 	uint32_t   *order = NULL;
 	double		start;
 	gg_status	status;
 
 	build->length = k;
 	status = make_lists(build, &order);
+	lists = (gg_near_lists) {build->near, data->n, k};
 	start = gg_now();
 	if (status.code == GG_OK)
 		status = take_lists(graph);
 	if (status.code == GG_OK)
 		status = by_diversity(build) ?
 			gg_cpu_diversify_run(pool, data, params, build->near, order, graph->adjacency) :
-			gg_cpu_optimize_run(pool, build->near, data->n, k, graph->degree,
+			gg_cpu_optimize_run(pool, &lists, graph->degree,
 								gg_reverse_edges(data->metric, graph->degree), order,
 								graph->adjacency);
 	free(order);

@@ -426,12 +426,13 @@ link_pivots(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *kn
 			uint32_t *adjacency)
 {
 	gg_build_params params = {.intermediate_graph_degree = GG_PIVOT_LIST, .seed = seed};
+	const gg_near_lists lists = {knn, pivots->n, GG_PIVOT_LIST};
 	gg_build_stats unwanted = {0};
 	gg_status	status = gg_cpu_knn_graph_run(pool, pivots, &params, knn, NULL, NULL, &unwanted);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, pivots->n, GG_PIVOT_LIST, GG_PIVOT_DEGREE,
-									 GG_PIVOT_DEGREE, NULL, adjacency);
+		status = gg_cpu_optimize_run(pool, &lists, GG_PIVOT_DEGREE, GG_PIVOT_DEGREE, NULL,
+									 adjacency);
 	return status;
 }
 

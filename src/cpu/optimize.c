@@ -268,8 +268,8 @@ gg_cpu_unite_run(gg_pool *pool, const uint32_t *forward, uint32_t n, uint32_t de
 				 uint32_t reverse, uint32_t most, uint32_t *graph)
 {
 	int			threads = gg_pool_threads(pool);
-	unite_state state = {.forward = forward, .n = n, .degree = degree, .reverse = reverse, .most = most,
-		.graph = graph, .shares = (uint32_t) threads};
+	unite_state state = {.forward = forward, .n = n, .degree = degree, .reverse = reverse,
+		.most = most, .graph = graph, .shares = (uint32_t) threads};
 	gg_status	status = gg_ok();
 
 	state.counts = calloc(n, sizeof(uint16_t));
@@ -293,11 +293,15 @@ gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads)
 }
 
 gg_status
-gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-					uint32_t reverse, const uint32_t *order, uint32_t *graph)
+gg_cpu_optimize_run(gg_pool *pool, const gg_near_lists *lists, uint32_t degree, uint32_t reverse,
+					const uint32_t *order, uint32_t *graph)
 {
+	const uint32_t n = lists->n,
+				k = lists->k;
 	int			threads = gg_pool_threads(pool);
-	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order};
+	optimize_state state = {
+		.knn = lists->ids, .n = n, .k = k, .degree = degree, .order = order
+	};
 	gg_status	status = gg_ok();
 
 	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)

@@ -46,15 +46,21 @@ extern gg_status gg_cpu_extend_lists_run(gg_pool *pool, const gg_dataset *data,
 										 const gg_build_params *params, uint32_t *ids,
 										 uint32_t **order, gg_build_stats *stats);
 
+typedef struct gg_near_lists
+{
+	const uint32_t *ids;		/* n x k, nearest first */
+	uint32_t	n;
+	uint32_t	k;
+} gg_near_lists;
+
 /*
- * Rank-based reordering with reverse edges [CAGRA, section III.B].  knn: n x k ids, nearest first;
- * graph: n x degree.  The result is a function of knn alone: every engine makes the same bytes of
- * it.  order, unless NULL: which nodes to take first, for locality's sake alone.  GG_EINVAL: k or
+ * Rank-based reordering with at most `reverse` reverse edges a list [CAGRA, section III.B].  graph: n
+ * x degree.  The result is a function of the lists alone: every engine makes the same bytes of
+ * them.  order, unless NULL: which nodes to take first, for locality's sake alone.  GG_EINVAL: k or
  * degree out of range.
  */
-extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k,
-									 uint32_t degree, uint32_t reverse, const uint32_t *order,
-									 uint32_t *graph);
+extern gg_status gg_cpu_optimize_run(gg_pool *pool, const gg_near_lists *lists, uint32_t degree,
+									 uint32_t reverse, const uint32_t *order, uint32_t *graph);
 /* Its peak memory beyond knn and graph. */
 extern uint64_t gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads);
 

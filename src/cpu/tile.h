@@ -127,8 +127,8 @@ typedef struct gg_join
 extern uint64_t gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker);
 
 /*
- * Squared Euclidean distance, L1 or negative product (by metric) of two rows of gg_rows_load(), term
- * by term.
+ * Squared Euclidean distance, L1 or negative product (by metric) of two rows of gg_rows_load(),
+ * term by term.
  */
 extern float gg_tile_distance(gg_metric metric, const float *a, const float *b, uint32_t dim);
 

@@ -1,6 +1,6 @@
 -- Inner product: recall@10 of gpugraph with itopk_size 64 and of HNSW with ef_search 64, over sets
--- whose rows are no neighbours of each other or differ in length.  Queries are like the rows, but of
--- the common length.  A figure is the mean of three seeds.  To run it:
+-- whose rows are no neighbours of each other or differ in length.  Queries are like the rows, but
+-- of the common length.  A figure is the mean of three seeds.  To run it:
 --
 --	test/cluster start shared_buffers=2GB maintenance_work_mem=2GB
 --	psql -X -v n=16000 -v queries=5000 -f test/bench/product.sql
@@ -35,7 +35,8 @@ BEGIN
 			FROM unnest(v) WITH ORDINALITY u(x, o)) AS v
 		FROM (SELECT id, v, CASE $1 WHEN 'within 10' THEN 10 ^ random()
 				WHEN 'one of 1,000' THEN CASE WHEN id %% 1000 = 7 THEN 1000 ELSE 1 END
-				WHEN 'clusters' THEN CASE WHEN id %% 500 = 7 THEN 1000 ELSE 1 + id %% 101 / 100.0 END
+				WHEN 'clusters' THEN
+					CASE WHEN id %% 500 = 7 THEN 1000 ELSE 1 + id %% 101 / 100.0 END
 				ELSE 1 END AS s
 			FROM drawn WHERE id <= $2) r $q$, dim) USING what, n;
 	CREATE TABLE queries AS SELECT id, v::real[]::vector AS v FROM drawn WHERE id > n;

@@ -12,11 +12,12 @@ static inline gg_status
 stage_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
 			   const gg_control *control, uint32_t *graph)
 {
+	const gg_near_lists lists = {knn, n, k};
 	gg_pool    *pool;
 	gg_status	status = gg_pool_create(&pool, control);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, n, k, degree, degree, NULL, graph);
+		status = gg_cpu_optimize_run(pool, &lists, degree, degree, NULL, graph);
 	gg_pool_free(pool);
 	return status;
 }
