@@ -54,8 +54,8 @@ typedef struct gg_near_lists
 } gg_near_lists;
 
 /*
- * Rank-based reordering with at most `reverse` reverse edges a list [CAGRA, section III.B].  graph: n
- * x degree.  The result is a function of the lists alone: every engine makes the same bytes of
+ * Rank-based reordering with at most `reverse` reverse edges a list [CAGRA, section III.B].  graph:
+ * n x degree.  The result is a function of the lists alone: every engine makes the same bytes of
  * them.  order, unless NULL: which nodes to take first, for locality's sake alone.  GG_EINVAL: k or
  * degree out of range.
  */
