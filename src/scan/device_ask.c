@@ -490,11 +490,9 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 
-	if (limited > 0 && (limited > itopk || so->params.mode == GG_SEARCH_AUTO) &&
-		so->mode != GG_ITERATIVE_OFF)
+	if (limited > itopk && so->mode != GG_ITERATIVE_OFF)
 	{
-		/* whatever itopk is, so that a longer list does not find less */
-		itopk = Max(itopk, (uint32) limited);
+		itopk = (uint32) limited;
 		deep = !GgDeviceWalkIsWorthwhile(so, so->streams, itopk);
 		expected = limit;
 	}
