@@ -72,10 +72,11 @@ for my $case ([ 'true', 12000 ], [ 'id % 100 = 7', 1000 ])
 		query("SELECT use_index(false); $sql") =~ s/^\n//r, "exact: $case->[0]");
 }
 
-# nor do they go by codes where these say little: rows far from the origin
+# nor do they go by codes where these say little: rows in two places, both far from their mean
 query(<<'SQL');
-CREATE TABLE far AS SELECT id, id % 100 AS cat, val + array_fill(100, '{64}')::vector AS val
-	FROM source WHERE id <= 4000;
+CREATE TABLE far AS SELECT id, id % 100 AS cat,
+	val + array_fill(CASE WHEN id <= 2000 THEN 100 ELSE -100 END, '{64}')::vector AS val FROM source
+	WHERE id <= 4000;
 CREATE INDEX ON far USING gpugraph (val vector_l2_ops, cat) WITH (codes = int2);
 INSERT INTO far SELECT id, 200, val + array_fill(100, '{64}')::vector FROM source WHERE id > 7900;
 SQL
@@ -128,8 +129,10 @@ index_is_complete($node, 'other codes');
 query('ALTER INDEX items_idx RESET (codes);
 	INSERT INTO items SELECT 910000 + id, cat, big, val FROM source WHERE id < 2000;
 	SELECT gpugraph_merge(\'items_idx\')');
-is(info('version, codes, codes_bytes'), '3|none|0', 'or none: format 3 again');
+is(info('version, codes, codes_bytes'), '4|none|8192', 'or none: only the mean is left of them');
 index_is_complete($node, 'no codes');
+query('REINDEX INDEX items_idx');
+is(info('version, codes, codes_bytes'), '3|none|0', 'REINDEX: format 3 again');
 
 # ---- other metrics
 for my $ops (qw(vector_ip_ops vector_cosine_ops vector_l1_ops))
@@ -154,11 +157,11 @@ query('REINDEX INDEX items_idx');
 index_is_complete($node, 'REINDEX');
 $file = index_file($node, 'items_idx');
 $node->stop;
-patch($file, META, META_FEATURES, pack 'L', 8 | 1);
+patch($file, META, META_FEATURES, pack 'L', 32 | 16 | 1);
 $node->start;
 ($rc, $out, $err) = $node->psql('postgres',
 	"\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')");
-like($err, qr/ERROR:  0A000: index "items_idx" has features 9, of which this gpugraph knows 7/,
+like($err, qr/ERROR:  0A000: index "items_idx" has features 31, of which this gpugraph knows 1f/,
 	'a feature that is not known');
 
 $node->stop;

@@ -178,8 +178,10 @@ $node->safe_psql('postgres', 'VACUUM items');
 wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
 index_is_complete($node, 'and merged');
 
-# What was parked for them is used again: the index may have room for one more generation, not for
-# one a round. No worker merges meanwhile, since what its merges hold back depends on when they end.
+# What was parked for them is used again: the index may have room for one more generation, and for
+# the 16 blocks that arrays leave to the delta, not for a generation a round. It may have no free
+# block at the start, since VACUUM makes the file shorter. No worker merges meanwhile, since what its
+# merges hold back depends on when they end.
 $node->append_conf('postgresql.conf', 'gpugraph.merge_workers = 0');
 $node->restart;
 $size = merge_info($node, 'total_bytes');
@@ -191,7 +193,8 @@ for my $round (1 .. 8)
 		FROM source");
 	wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
 }
-cmp_ok(merge_info($node, 'total_bytes'), '<=', 2 * $size, 'what was parked is used again');
+cmp_ok(merge_info($node, 'total_bytes'), '<=', 2 * $size + 16 * 8192,
+	'what was parked is used again');
 index_is_complete($node, 'at the end');
 
 $node->stop;
