@@ -340,7 +340,7 @@ GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *i
 /* Copy the rows that start on a delta page, and the rest of one that is longer. */
 static void
 CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
-			  uint32 number, char *out)
+			  uint64 number, char *out)
 {
 	Size		row_bytes = GgRowBytes(meta);
 	Size		done = GgDeltaVectorHere(meta);

@@ -121,7 +121,8 @@ TakeBlocks(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
 		UnlockReleaseBuffer(metabuf);
 		return false;
 	}
-	moves->owner = GgTakeId(target->index, meta);
+	/* nobody else takes blocks meanwhile, so that needs no id of its own: ids are for segments */
+	moves->owner = meta->next_id - 1;
 	GgTakeMoves(target->index, meta, moves);
 	GgStoreMeta(target->index, target->heap, metabuf, meta);
 	return true;
