@@ -180,8 +180,8 @@ index_is_complete($node, 'and merged');
 
 # What was parked for them is used again: the index may have room for one more generation, and for
 # the 16 blocks that arrays leave to the delta, not for a generation a round. It may have no free
-# block at the start, since VACUUM makes the file shorter. No worker merges meanwhile, since what its
-# merges hold back depends on when they end.
+# block at the start, since VACUUM makes the file shorter. No worker merges meanwhile, since what
+# its merges hold back depends on when they end.
 $node->append_conf('postgresql.conf', 'gpugraph.merge_workers = 0');
 $node->restart;
 $size = merge_info($node, 'total_bytes');
