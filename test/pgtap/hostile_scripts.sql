@@ -52,7 +52,7 @@ BEGIN
 		END LOOP;
 	END LOOP;
 	FOREACH name IN ARRAY '{pg_database,pg_class,pg_am,pg_index,pg_namespace,pg_proc,pg_depend,
-		pg_extension,gpugraph_samples,gpugraph_stat_index,gpugraph_indexes,gpugraph_stat_device,
+		pg_extension,gpugraph_stat_index,gpugraph_indexes,gpugraph_stat_device,
 		gpugraph_stat_merge}'::text[] LOOP
 		EXECUTE format('CREATE TABLE %s.%I (oid oid, datname text, relname text)', schema, name);
 	END LOOP;

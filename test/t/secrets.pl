@@ -81,7 +81,7 @@ for my $role (qw(nobody some_columns reader monitor))
 {
 	for my $sql (
 		'TABLE gpugraph_indexes', 'TABLE gpugraph_stat_index', 'TABLE gpugraph_stat_device',
-		'TABLE gpugraph_stat_merge', 'TABLE gpugraph_samples', 'TABLE pg_stats',
+		'TABLE gpugraph_stat_merge', 'TABLE pg_stats',
 		'TABLE pg_stat_progress_create_index', 'SELECT * FROM gpugraph_last_scan()',
 		'SELECT * FROM pg_settings', 'SELECT pg_get_indexdef(indexrelid) FROM pg_index',
 		(map { ("SELECT * FROM gpugraph_index_info('$_')", "SELECT gpugraph_check('$_')",
