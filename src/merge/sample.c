@@ -202,16 +202,24 @@ HaveSameDefinition(HeapTuple a, HeapTuple b, HeapTuple class_a, HeapTuple class_
 
 /*
  * Is this the name that the copy of an index of the other name gets?  ALTER TABLE gives it the same
- * one.  REINDEX CONCURRENTLY cuts it where it is long, and adds "_ccnew", perhaps with a number.
+ * one.  REINDEX CONCURRENTLY cuts it where it is long, and adds "_ccnew", perhaps with a number;
+ * REPACK (CONCURRENTLY), from 19 on, adds "_repacknew".
  */
 static bool
 IsNameOfCopy(const char *copy, const char *name)
 {
-	const char *end = NULL;
+	static const char *const added[] = {"_ccnew", "_repacknew"};
+	bool		cut = false;
 
-	for (const char *at = copy; (at = strstr(at, "_ccnew")) != NULL; at++)
-		end = at;
-	return strcmp(copy, name) == 0 || (end != NULL && strncmp(copy, name, end - copy) == 0);
+	for (int i = 0; i < (int) lengthof(added); i++)
+	{
+		const char *end = NULL;
+
+		for (const char *at = copy; (at = strstr(at, added[i])) != NULL; at++)
+			end = at;
+		cut |= end != NULL && strncmp(copy, name, end - copy) == 0;
+	}
+	return cut || strcmp(copy, name) == 0;
 }
 
 typedef enum Likeness

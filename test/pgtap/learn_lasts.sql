@@ -80,6 +80,11 @@ SELECT is(queries_of('a_twin'), 800, 'a twin gets the sample');
 SELECT gpugraph_learn('a_twin', array_agg(val)) FROM asked WHERE id <= 44 \g /dev/null
 REINDEX INDEX CONCURRENTLY items_idx;
 SELECT is(queries_of('items_idx'), 800, 'REINDEX CONCURRENTLY: not that of its twin');
+\if :has_repack
+REPACK (CONCURRENTLY) items;
+SELECT is(queries_of('items_idx') || ' ' || queries_of('a_twin'), '800 44',
+	'REPACK (CONCURRENTLY): of twins each has its own');
+\endif
 SELECT gpugraph_forget('a_twin') \g /dev/null
 REINDEX TABLE CONCURRENTLY items;
 ALTER TABLE items ALTER COLUMN val TYPE vector(24) USING subvector(val, 1, 24);

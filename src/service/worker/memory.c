@@ -8,7 +8,8 @@
  * gpugraph.device_memory.  Room is made by evicting what was used longest ago.  A resident is safe
  * for GG_REST times its load time.  Otherwise indexes that do not fit together would evict each
  * other all the time, and none would ever answer.  gpugraph_prewarm() evicts it all the same where
- * a superuser calls it or, from 17 on, a member of pg_maintain.
+ * a superuser calls it or, from 17 on, a member of pg_maintain.  REINDEX evicts the copy of what it
+ * replaces.
  *
  * A resident of several segments gives up as many as are needed, by a version without them.
  * Queries that find it then search those segments on the CPU.
@@ -153,9 +154,19 @@ GgCoolDown(GgDevice *device)
 }
 
 /*
+ * Is a resident a copy of what the load's index was before REINDEX?  Queries of the index wait for
+ * the end of that, and find the new file then.
+ */
+static bool
+IsReplaced(const GgResident *resident, const GgLoadJob *job)
+{
+	return resident->relation == job->relation && resident->database == job->database;
+}
+
+/*
  * For an index that does not fit as a whole, only what is clearly colder is evicted: else two
  * indexes of the same heat would take segments from each other all the time.  A replica may go
- * at any time, and for the load of another replica nothing may.
+ * at any time, as may what is replaced, and for the load of another replica nothing may.
  */
 static bool
 MayEvict(GgWorker *worker, uint32 entry, const GgLoadJob *job, uint64 now_us)
@@ -165,7 +176,7 @@ MayEvict(GgWorker *worker, uint32 entry, const GgLoadJob *job, uint64 now_us)
 
 	if (resident->state != GG_RESIDENT_READY || entry == job->entry || job->replica)
 		return false;
-	if (job->forced || GgIsSpare(worker, resident))
+	if (job->forced || IsReplaced(resident, job) || GgIsSpare(worker, resident))
 		return true;
 	return GgHasRested(resident, now_us) &&
 		(!job->partial || 2 * HeatOf(resident) < HeatOf(&device->residents[job->entry]));
@@ -179,9 +190,14 @@ ChooseVictim(GgWorker *worker, const GgLoadJob *job, uint64 now_us)
 	int			victim = -1;
 
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
-		if (MayEvict(worker, entry, job, now_us) &&
-			(victim < 0 || GgGoesBefore(&device->residents[entry], &device->residents[victim])))
+	{
+		if (!MayEvict(worker, entry, job, now_us))
+			continue;
+		if (IsReplaced(&device->residents[entry], job))
+			return entry;
+		if (victim < 0 || GgGoesBefore(&device->residents[entry], &device->residents[victim]))
 			victim = entry;
+	}
 	return victim;
 }
 

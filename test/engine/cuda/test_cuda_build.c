@@ -1623,6 +1623,52 @@ groups_failure_case(void)
 	free(scene.values);
 }
 
+static void
+groups_sections(void)
+{
+	groups_cases();
+	groups_devices_case();
+	groups_cancelled_case(1);
+	groups_cancelled_case(3);
+	groups_failure_case();
+}
+
+static void
+walk_sections(void)
+{
+	walk_case(small ? 20 : 300, small ? 20 : 40, 1);
+	if (small)
+		return;
+	walk_case(50, 800, 4);
+	walk_case(100, 200, 4);
+	pivots_case(20000, 64, 8);
+	/* more pivots than are compared pair by pair */
+	walk_case(80000, 12, 1);
+}
+
+static void
+cancel_sections(void)
+{
+	cancel_case(GG_ALGORITHM_CAGRA, harness_fewer() ? 300 : small ? 17000 : 60000, 32);
+	if (!small)
+		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
+}
+
+static void
+background_sections(void)
+{
+	background_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);
+	if (!small)
+		background_case(16000, 768);
+}
+
+static void
+cancel_others(void)
+{
+	cancel_case(GG_ALGORITHM_TSDG, small ? 300 : 60000, 32);
+	cancel_case(GG_ALGORITHM_GRNND, small ? 300 : 60000, 32);
+}
+
 int
 main(void)
 {
@@ -1638,43 +1684,22 @@ main(void)
 		return 1;
 	}
 
-	groups_cases();
-	groups_devices_case();
-	groups_cancelled_case(1);
-	groups_cancelled_case(3);
-	groups_failure_case();
-	exact_cases();
-	if (small)
-		small_cases();
-	else
-		large_cases();
-	optimize_cases();
-	diversify_cases();
-	grnnd_cases();
+	harness_run("groups", groups_sections);
+	harness_run("exact", exact_cases);
+	harness_run("sizes", small ? small_cases : large_cases);
+	harness_run("optimize", optimize_cases);
+	harness_run("diversify", diversify_cases);
+	harness_run("grnnd", grnnd_cases);
 	if (!small)
-		recall_cases();
-	build_cases();
-	walk_case(small ? 20 : 300, small ? 20 : 40, 1);
-	if (!small)
-	{
-		walk_case(50, 800, 4);
-		walk_case(100, 200, 4);
-		pivots_case(20000, 64, 8);
-		/* more pivots than are compared pair by pair */
-		walk_case(80000, 12, 1);
-	}
-	cancel_case(GG_ALGORITHM_CAGRA, harness_fewer() ? 300 : small ? 17000 : 60000, 32);
-	cancel_case(GG_ALGORITHM_TSDG, small ? 300 : 60000, 32);
-	background_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);
-	if (!small)
-		background_case(16000, 768);
-	cancel_case(GG_ALGORITHM_GRNND, small ? 300 : 60000, 32);
-	if (!small)
-		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
-
-	bug_known_pair_cases();
-	samples_cases();
-	memory_case();
+		harness_run("recall", recall_cases);
+	harness_run("build", build_cases);
+	harness_run("walks", walk_sections);
+	harness_run("cancelled", cancel_sections);
+	harness_run("background", background_sections);
+	harness_run("cancelled, other algorithms", cancel_others);
+	harness_run("known pairs", bug_known_pair_cases);
+	harness_run("samples", samples_cases);
+	harness_run("memory", memory_case);
 	printf("%d passed, %d failed\n", cases - failures, failures);
 	return failures > 0;
 }
