@@ -208,7 +208,7 @@ make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_param
 	const gg_cuda_extended out = {&state->copy, &state->near_lists, &state->changed,
 		&state->graph};
 
-	if (params->algorithm == GG_ALGORITHM_GRNND && input == NULL)
+	if (gg_algorithm_of(params, data->metric) == GG_ALGORITHM_GRNND && input == NULL)
 		return make_pools(data, params, run, state, stats);
 	state->near_length = params->intermediate_graph_degree;
 	if (input == NULL)
@@ -232,13 +232,14 @@ choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_par
 	if (state->graph.get() == NULL)
 		GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree,
 									  run.control, run.meter));
-	if (params->algorithm == GG_ALGORITHM_TSDG)
+	if (gg_algorithm_of(params, data->metric) == GG_ALGORITHM_TSDG)
 		GG_TRY(gg_cuda_diversify_device(data, params, state->near_lists.get(), run,
 										state->graph.get()));
 	else
 		GG_TRY(gg_cuda_optimize_device(state->near_lists.get(), data->n, state->near_length,
-									   params->graph_degree, run, state->graph.get(),
-									   state->changed.get()));
+									   {params->graph_degree,
+									   gg_reverse_edges(data->metric, params->graph_degree)}, run,
+									   state->graph.get(), state->changed.get()));
 	GG_CUDA_TRY(cudaStreamSynchronize(run.stream));
 	stats->optimize_s += gg_cuda_now_s() - begin;
 	return gg_ok();
@@ -477,9 +478,9 @@ knn_bytes(uint64_t n, uint64_t dim, const gg_build_params *params, gg_metric met
 
 /* Peak of what makes edges of the lists, these included: F, the graph, reverse edges, U of TSDG. */
 static uint64_t
-edges_bytes(uint64_t n, const gg_build_params *params)
+edges_bytes(uint64_t n, const gg_build_params *params, gg_metric metric)
 {
-	const bool	tsdg = params->algorithm == GG_ALGORITHM_TSDG;
+	const bool	tsdg = gg_algorithm_of(params, metric) == GG_ALGORITHM_TSDG;
 	const uint64_t limit = tsdg ? gg_tsdg_limit(params) : params->graph_degree;
 	const uint64_t united = tsdg ? 2 * limit : 0;
 
@@ -494,7 +495,7 @@ gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_params *params)
 	const uint64_t n = data->n;
 	uint64_t	peak;
 
-	if (params->algorithm == GG_ALGORITHM_GRNND)
+	if (gg_algorithm_of(params, data->metric) == GG_ALGORITHM_GRNND)
 	{
 		const gg_grnnd grnnd = gg_grnnd_params(params);
 		const bool	random = params->init == GG_INIT_RANDOM;
@@ -505,13 +506,14 @@ gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_params *params)
 					   n * ((random ? 0 : gg_cuda_list_length(grnnd.start) * 8 + 4) +
 							grnnd.capacity * 4) + gg_cuda_grnnd_bytes(data->n, params));
 		lists.intermediate_graph_degree = grnnd.capacity;
-		peak = max_u64(peak, edges_bytes(n, &lists));
+		peak = max_u64(peak, edges_bytes(n, &lists, data->metric));
 		/* merges have k-NN lists */
 		peak = max_u64(peak, knn_bytes(n, data->dim, params, data->metric));
-		peak = max_u64(peak, edges_bytes(n, params));
+		peak = max_u64(peak, edges_bytes(n, params, data->metric));
 	}
 	else
-		peak = max_u64(knn_bytes(n, data->dim, params, data->metric), edges_bytes(n, params));
+		peak = max_u64(knn_bytes(n, data->dim, params, data->metric),
+					   edges_bytes(n, params, data->metric));
 	return n * data->dim * gg_element_size(data->element) +
 		n * gg_cuda_row_bytes(data->metric, data->dim) + peak;
 }

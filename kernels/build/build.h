@@ -51,23 +51,30 @@ typedef struct gg_cuda_run
 /* ---- the working copy ---------------------------------------------------- */
 
 /*
- * How rows are compared while building.  L2, cosine (on unit rows) and inner product (after the
- * MIPS reduction) all order as the Euclidean distance does, so there is one kind for the tensor
- * cores.
+ * How rows are compared while building.  L2 and cosine (on unit rows) order as the Euclidean
+ * distance does.
  */
 typedef enum gg_cuda_kind
 {
 	GG_KIND_HALF_L2 = 0,		/* fp16 rows, fp32 norms, |a|^2 + |b|^2 - 2ab by mma */
 	GG_KIND_FLOAT_L2 = 1,		/* fp32 rows, differences: few dimensions, where fp16 merges rows */
-	GG_KIND_FLOAT_L1 = 2		/* fp32 rows */
+	GG_KIND_FLOAT_L1 = 2,		/* fp32 rows */
+	GG_KIND_HALF_IP = 3			/* fp16 rows, gg_product_distance() of products by mma */
 } gg_cuda_kind;
+
+static __host__ __device__ __forceinline__ constexpr bool
+gg_cuda_halves(gg_cuda_kind kind)
+{
+	return kind == GG_KIND_HALF_L2 || kind == GG_KIND_HALF_IP;
+}
 
 /* Up to here the fp32 kind costs little and loses nothing; fp16 has 2,048 values an octave. */
 #define GG_FLOAT_MAX_DIM 12
 
 /*
- * n rows of quads x 16 bytes, zero padded; for the half kind quads is even (one mma step is 16
- * halves).  Rows are centred (not L1's: nothing is lost there) and scaled by a power of two.
+ * n rows of quads x 16 bytes, zero padded; for halves quads is even (one mma step is 16 of them).
+ * Rows are centred (not L1's, where nothing is lost, nor those of products) and scaled by a power
+ * of two.
  */
 typedef struct gg_cuda_rows
 {
@@ -87,7 +94,7 @@ typedef struct gg_cuda_data
 	uint32_t	pitch;			/* elements from row to row: dim, or more */
 	gg_element	element;
 	gg_metric	metric;
-	/* IP: the MIPS element; cosine over fp16 rows: 1 / |x|; else NULL */
+	/* cosine over fp16 rows: 1 / |x|; else NULL */
 	const float *side;
 } gg_cuda_data;
 
@@ -109,6 +116,13 @@ extern gg_status gg_cuda_working_copy_gather(const gg_cuda_rows *from, const uin
 											 uint32_t count, cudaStream_t stream,
 											 gg_cuda_meter *meter, gg_cuda_working_copy *copy);
 
+/*
+ * Of products, count rows from the first on are brought to one length, so that products with them
+ * tell directions.  Other rows stay as they are.
+ */
+extern gg_status gg_cuda_level_rows(gg_cuda_working_copy *copy, uint32_t count,
+									cudaStream_t stream);
+
 extern gg_cuda_kind gg_cuda_kind_of(gg_metric metric, uint32_t dim);
 extern uint64_t gg_cuda_row_bytes(gg_metric metric, uint32_t dim);
 
@@ -120,6 +134,32 @@ extern uint64_t gg_cuda_row_bytes(gg_metric metric, uint32_t dim);
  * GNND: ties go to the lower id, and equal (distance, id) are neighbours in the order.
  */
 #define GG_KEY_NEW 1ull
+
+/*
+ * The distance that stands for a product: it is not negative, and falls as the product grows.  Zero
+ * is in the middle of the floats from 0 to infinity; on both sides the product's bits are counted,
+ * but for the last one.
+ */
+#define GG_ZERO_PRODUCT 0x3FC00000u
+
+__device__ static __forceinline__ float
+gg_product_distance(float product)
+{
+	const uint32_t bits = __float_as_uint(product);
+	const uint32_t size = (bits & 0x7FFFFFFFu) >> 1;
+
+	return __uint_as_float((bits >> 31) != 0 ? GG_ZERO_PRODUCT + size : GG_ZERO_PRODUCT - size);
+}
+
+/* And back. */
+__device__ static __forceinline__ float
+gg_distance_product(float distance)
+{
+	const uint32_t bits = __float_as_uint(distance);
+
+	return bits > GG_ZERO_PRODUCT ? -__uint_as_float((bits - GG_ZERO_PRODUCT) << 1) :
+		__uint_as_float((GG_ZERO_PRODUCT - bits) << 1);
+}
 
 /* A list for each of some rows, in device memory. */
 typedef struct gg_cuda_lists
@@ -241,20 +281,35 @@ extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const gg_cuda_li
 									  bool fill, uint64_t seed, const gg_cuda_run &run,
 									  uint32_t *ids, float *distances);
 
+/* How many edges of a node are chosen, and how many reverse ones are united with them, at most. */
+struct gg_cuda_degrees
+{
+	uint32_t	own;
+	uint32_t	reverse;		/* <= own */
+
+	gg_cuda_degrees(uint32_t both) : own(both), reverse(both)
+	{
+	}
+	gg_cuda_degrees(uint32_t chosen, uint32_t turned) : own(chosen), reverse(turned)
+	{
+	}
+};
+
 /*
- * The optimiser on device memory: knn n x k, graph n x degree.  changed: NULL, or n flags; the
+ * The optimiser on device memory: knn n x k, graph n x degrees.own.  changed: NULL, or n flags; the
  * lists of nodes without theirs stay in graph as they are.
  */
 extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k,
-										 uint32_t degree, const gg_cuda_run &run, uint32_t *graph,
-										 const uint8_t *changed = NULL);
+										 const gg_cuda_degrees &degrees, const gg_cuda_run &run,
+										 uint32_t *graph, const uint8_t *changed = NULL);
 
 /*
  * Its second half: reverse edges united with forward ones (n x degree, GG_NO_NODE behind the last).
  * graph: n x most, lists cut to `most` edges, which is no less than degree.
  */
-extern gg_status gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree,
-									  uint32_t most, const gg_cuda_run &run, uint32_t *graph,
+extern gg_status gg_cuda_unite_device(const uint32_t *forward, uint32_t n,
+									  const gg_cuda_degrees &degrees, uint32_t most,
+									  const gg_cuda_run &run, uint32_t *graph,
 									  const uint8_t *changed = NULL);
 
 /* starts[i] = the sum of counts[0 .. i); the scan of what is sorted to its targets. */

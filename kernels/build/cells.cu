@@ -26,11 +26,17 @@
  * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile:
  * 12% slower for 1M x 128.
  *
+ * Under inner product cells are of rows of one direction, whose longest are the best of the others;
+ * and the GG_LONGEST_ROWS longest rows are compared with all: A = rows, B = these.  Each warp finds
+ * those of its rows by their norms, the host those of all warps' lists.
+ *
  * Oracle: exact neighbours by recall (test_cuda_build.c); exact for GG_EXACT_MAX_ROWS and fewer.
  */
+#include "../../src/rules/algorithms.h"
 #include "list.cuh"
 #include "tile.cuh"
 
+#include <algorithm>
 #include <cub/device/device_scan.cuh>
 #include <cuda/std/functional>
 
@@ -451,9 +457,10 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	 uint32_t most_columns, cudaStream_t stream, const gg_control *control)
 {
 	join_args	args = *whole;
-	const uint32_t elements = args.a.quads * (args.a.kind == GG_KIND_HALF_L2 ? 8 : 4);
+	const bool	halves = gg_cuda_halves(args.a.kind);
+	const uint32_t elements = args.a.quads * (halves ? 8 : 4);
 	/* one item: 64 x columns x dim multiply-adds, at a pessimistic 50 TFLOP/s (fp32: 5) a chip */
-	const double rate = args.a.kind == GG_KIND_HALF_L2 ? 5e13 : 5e12;
+	const double rate = halves ? 5e13 : 5e12;
 	const double column_s = 2.0 * GG_TILE_ROWS * elements / rate;
 	/* a block has 1 / 264 of the chip: so long, but no ranges of a few tiles only */
 	const double block_s = control != NULL && control->background ? 0.0005 : 0.04;
@@ -883,6 +890,7 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, const gg_cuda_run &
 	GG_TRY(ids.allocate(ncoarse, run.meter));
 	GG_TRY(gg_cuda_random_ids(pivots->n, ncoarse, 1, run.stream, ids.get()));
 	GG_TRY(gg_cuda_working_copy_gather(pivots, ids.get(), ncoarse, run.stream, run.meter, &coarse));
+	GG_TRY(gg_cuda_level_rows(&coarse, ncoarse, run.stream));
 	{
 		gg_cuda_buffer<uint64_t> pivot_lists;
 
@@ -928,6 +936,65 @@ gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_par
 	return join_all(join_among(rows, length, parts, lists), length, run);
 }
 
+/* ---- the longest rows -------------------------------------------------------------- */
+
+#define LONGEST_WARPS 256u		/* at most */
+
+/* longest (warps x GG_LONGEST_ROWS keys): of the rows that a warp looks at, 64 at a time. */
+static __global__ void
+longest_kernel(const float *norms, uint32_t n, uint64_t *longest)
+{
+	__shared__ uint64_t buffers[8][64];
+	const uint32_t warp = blockIdx.x * 8 + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	uint64_t   *buffer = buffers[threadIdx.x / 32];
+	uint64_t   *list = longest + (uint64_t) warp * GG_LONGEST_ROWS;
+
+	for (uint64_t begin = (uint64_t) warp * 64; begin < n; begin += (uint64_t) gridDim.x * 8 * 64)
+	{
+		const uint64_t last = list[GG_LONGEST_ROWS - 1];
+		bool		any = false;
+
+		for (uint32_t i = lane; i < 64; i += 32)
+		{
+			const uint32_t row = (uint32_t) begin + i;
+
+			buffer[i] = row < n ? gg_key(gg_product_distance(norms[row]), row, 0) : GG_KEY_NONE;
+			any |= buffer[i] < last;
+		}
+		__syncwarp();
+		if (__any_sync(GG_FULL_WARP, any))
+			gg_merge<GG_LONGEST_ROWS / 32>(list, buffer, 64);
+	}
+}
+
+/* Every row against the longest ones, into the lists that args have. */
+static gg_status
+join_longest(join_args args, uint32_t length, const gg_cuda_run &run)
+{
+	const uint32_t n = args.a.n;
+	const uint32_t blocks = std::min(gg_cuda_blocks(n, 8 * 64), LONGEST_WARPS / 8);
+	const uint32_t count = std::min(n, GG_LONGEST_ROWS);
+	std::vector<uint64_t> keys((size_t) blocks * 8 * GG_LONGEST_ROWS);
+	gg_cuda_buffer<uint64_t> longest;
+	gg_cuda_buffer<uint32_t> ids;
+	uint32_t	rows[GG_LONGEST_ROWS];
+
+	GG_TRY(longest.allocate(keys.size(), run.meter));
+	GG_TRY(clear_lists(longest.get(), keys.size(), run.stream));
+	longest_kernel<<<blocks, 256, 0, run.stream>>>(args.a.norms, n, longest.get());
+	GG_CUDA_LAUNCHED("longest_kernel");
+	GG_TRY(gg_cuda_copy_out(keys.data(), longest.get(), longest.bytes(), run.stream, run.control));
+	std::partial_sort(keys.begin(), keys.begin() + count, keys.end());
+	for (uint32_t i = 0; i < count; i++)
+		rows[i] = (uint32_t) keys[i] >> 1;
+	GG_TRY(ids.allocate(count, run.meter));
+	GG_TRY(gg_cuda_copy_in(ids.get(), rows, ids.bytes(), run.stream, run.control));
+	args.b.n = count;
+	args.b_index = ids.get();
+	return join_all(args, length, run);
+}
+
 gg_status
 gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
 				   const gg_cuda_parts *parts, const gg_cuda_run &run, uint64_t *lists,
@@ -943,6 +1010,7 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
 	GG_TRY(ids.allocate(npivots, run.meter));
 	GG_TRY(gg_cuda_random_ids(rows->n, npivots, seed, run.stream, ids.get()));
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, run.stream, run.meter, &pivots));
+	GG_TRY(gg_cuda_level_rows(&pivots, npivots, run.stream));
 	GG_TRY(gg_cuda_allocate_large(&nearest, (uint64_t) rows->n * 32, run.control, run.meter));
 	GG_TRY(assign(rows, &pivots.view, run, nearest.get()));
 	GG_TRY(sort_into_cells({nearest.get(), 32, GG_SLOTS}, rows->n, npivots, CELL_MAX_ROWS, run,
@@ -958,6 +1026,8 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
 	}
 	if (parts == NULL)
 		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, run.stream));
+	if (rows->kind == GG_KIND_HALF_IP)
+		GG_TRY(join_longest(join_among(rows, length, parts, lists), length, run));
 	return join_cells(join_among(rows, length, parts, lists), &cells, &cells, length, run,
 					  GG_PHASE_KNN_INIT);
 }

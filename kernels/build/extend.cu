@@ -14,11 +14,10 @@
  *	3. Rows whose lists have changed are reordered (optimize.cu).  All others keep their edges.
  * TSDG diversifies all rows.  Reachability is made as in a build.
  *
- * Searches are over the working copy, in which every metric is a Euclidean distance or L1: by
- * inner product itself a search would find long rows, not those near after the MIPS reduction.
- * They go along stored edges as these come, and enter at pivots of the base: those that a build
- * would choose (connect.cu), over stored edges by distance in place of nearest neighbours, since
- * pivots do not come with a merge and lists are not there yet.
+ * Searches are over the working copy, in which every metric is a Euclidean distance, L1 or an inner
+ * product.  They go along stored edges as these come, and enter at pivots of the base: those that a
+ * build would choose (connect.cu), over stored edges by distance in place of nearest neighbours,
+ * since pivots do not come with a merge and lists are not there yet.
  *
  * In the end every list is measured in fp32 (rank.cuh).  Offers are chosen by the distances that
  * searches return, by minima: the order in which they come does not matter.
@@ -36,6 +35,7 @@
  *
  * Oracle: a graph built anew, by recall of searches (test_cuda_merge.c).
  */
+#include "../../src/rules/algorithms.h"
 #include "../search/keys.cuh"
 #include "../search/search_single.h"
 #include "../serve/index.cuh"
@@ -192,7 +192,7 @@ queries_kernel(gg_cuda_rows rows, const uint32_t *others, uint32_t count, float 
 
 #pragma unroll
 	for (int j = 0; j < 4; j++)
-		if (KIND == GG_KIND_HALF_L2)
+		if (gg_cuda_halves(KIND))
 			((float2 *) queries)[thread * 4 + j] = __half22float2(*(const __half2 *) &words[j]);
 		else
 			queries[thread * 4 + j] = __uint_as_float(words[j]);
@@ -209,6 +209,7 @@ typedef struct found_args
 	uint64_t	entries;		/* of all others */
 	const uint8_t *parts;
 	uint8_t		base;
+	bool		products;		/* the searches' distances are negative products */
 	uint32_t	n;
 } found_args;
 
@@ -238,9 +239,13 @@ scatter_offers_kernel(found_args found, const uint64_t *starts, uint64_t first, 
 	const uint64_t entry = first + (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = offered_row(found, entry);
 
-	if (row != GG_NO_NODE)
-		offers[starts[row] + atomicSub(&counts[row], 1) - 1] =
-			gg_key(value_of(found.keys[entry]), found.others[entry / found.width], 0);
+	if (row == GG_NO_NODE)
+		return;
+	const float value = value_of(found.keys[entry]);
+
+	offers[starts[row] + atomicSub(&counts[row], 1) - 1] =
+		gg_key(found.products ? gg_product_distance(-value) : value,
+			   found.others[entry / found.width], 0);
 }
 
 /* ---- new lists -------------------------------------------------------------------------- */
@@ -391,12 +396,13 @@ other_lists_kernel(list_args args, uint32_t first)
 static search_view
 view_of(const gg_cuda_rows *rows)
 {
-	const bool	halves = rows->kind == GG_KIND_HALF_L2;
+	const bool	halves = gg_cuda_halves(rows->kind);
 	search_view view = {};
 
 	view.n = rows->n;
 	view.dim = rows->quads * (halves ? 8 : 4);
-	view.metric = rows->kind == GG_KIND_FLOAT_L1 ? GG_METRIC_L1 : GG_METRIC_L2;
+	view.metric = rows->kind == GG_KIND_FLOAT_L1 ? GG_METRIC_L1 :
+		rows->kind == GG_KIND_HALF_IP ? GG_METRIC_IP : GG_METRIC_L2;
 	view.element = halves ? GG_ELEMENT_F16 : GG_ELEMENT_F32;
 	view.path = halves ? WALK_HALF_DOT :
 		rows->kind == GG_KIND_FLOAT_L1 ? WALK_FLOAT_L1 : WALK_FLOAT_L2;
@@ -404,7 +410,7 @@ view_of(const gg_cuda_rows *rows)
 	view.row_stride = view.walk_stride = (size_t) rows->quads * 16;
 	view.walk_quads = rows->quads;
 	view.walk_pad = (rows->quads + 3) / 4 * (halves ? 32 : 16);
-	view.norms = halves ? rows->norms : NULL;
+	view.norms = rows->kind == GG_KIND_HALF_L2 ? rows->norms : NULL;
 	view.scale = 1;
 	return view;
 }
@@ -696,6 +702,7 @@ found_by(const extending *e)
 	found.entries = (uint64_t) e->plan->others * e->plan->width;
 	found.parts = e->parts.get();
 	found.base = e->plan->base;
+	found.products = e->rows.kind == GG_KIND_HALF_IP;
 	found.n = e->data->n;
 	return found;
 }
@@ -765,7 +772,7 @@ unite_lists(extending *e)
 	args.nothers = e->plan->others;
 	args.starts = e->starts.get();
 	args.offers = e->offers.get();
-	args.all = e->params->algorithm == GG_ALGORITHM_TSDG;
+	args.all = gg_algorithm_of(e->params, e->data->metric) == GG_ALGORITHM_TSDG;
 	args.k = k;
 	args.ids = e->ids;
 	args.changed = e->changed;

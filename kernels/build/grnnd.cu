@@ -335,7 +335,7 @@ fill_pools(grnnd *g, const gg_cuda_lists &lists)
 	{
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
-		GG_SWITCH_KIND(gg_cuda_kind_of(data->metric, data->dim),
+		GG_SWITCH_PLACE_KIND(gg_cuda_kind_of(data->metric, data->dim),
 			GG_SWITCH_LENGTH(g->args.length,
 				(start_kernel<KIND, R><<<gg_cuda_blocks(count, start_shape<R>::WARPS),
 				 start_shape<R>::WARPS * 32, 0, g->run.stream>>>

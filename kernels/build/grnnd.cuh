@@ -156,7 +156,7 @@ grnnd_round(const grnnd_args &args, const gg_cuda_run &run, gg_cuda_pace *pace)
 	{
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
-		GG_SWITCH_KIND(gg_cuda_kind_of(data->metric, data->dim),
+		GG_SWITCH_PLACE_KIND(gg_cuda_kind_of(data->metric, data->dim),
 			GG_SWITCH_LENGTH(args.length,
 				(round_kernel<KIND, R, PAIRS>
 				 <<<gg_cuda_blocks(count, round_shape<R>::WARPS), round_shape<R>::WARPS * 32, 0,

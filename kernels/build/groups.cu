@@ -227,7 +227,7 @@ gg_cuda_groups_host_bytes(uint64_t n, int devices)
 
 /* ---- groups of pivots ------------------------------------------------------------- */
 
-/* A row as float32 that Euclidean distances order; for L1 that L1 orders. */
+/* A row as float32 that Euclidean distances order, or L1; of products its direction. */
 static void
 load_pivot(const gg_dataset *data, uint32_t row, float *out)
 {
@@ -237,25 +237,8 @@ load_pivot(const gg_dataset *data, uint32_t row, float *out)
 	for (uint32_t i = 0; i < data->dim; i++)
 		out[i] = data->element == GG_ELEMENT_F32 ? ((const float *) from)[i] :
 			gg_half_to_float(((const uint16_t *) from)[i]);
-	if (data->metric == GG_METRIC_COSINE)
+	if (data->metric == GG_METRIC_COSINE || data->metric == GG_METRIC_IP)
 		gg_query_prepare(GG_METRIC_COSINE, out, data->dim);
-}
-
-/* The MIPS reduction: a last element that gives all pivots the same length. */
-static void
-level_lengths(std::vector<float> &pivots, uint32_t npivots, uint32_t dim)
-{
-	std::vector<float> squares(npivots, 0.0f);
-	float		most = 0.0f;
-
-	for (uint32_t p = 0; p < npivots; p++)
-	{
-		for (uint32_t i = 0; i < dim; i++)
-			squares[p] += pivots[(size_t) p * (dim + 1) + i] * pivots[(size_t) p * (dim + 1) + i];
-		most = std::max(most, squares[p]);
-	}
-	for (uint32_t p = 0; p < npivots; p++)
-		pivots[(size_t) p * (dim + 1) + dim] = sqrtf(std::max(most - squares[p], 0.0f));
 }
 
 /* group_of_pivot and second_of_pivot; weights: how many rows are near each pivot, about. */
@@ -264,7 +247,7 @@ cut_pivots(group_build *build, const std::vector<uint32_t> &weights)
 {
 	const gg_dataset *data = build->data;
 	const uint32_t npivots = (uint32_t) build->pivots.size();
-	const uint32_t dim = data->dim + (data->metric == GG_METRIC_IP);
+	const uint32_t dim = data->dim;
 	const gg_distance_fn distance =
 		gg_distance_function(data->metric == GG_METRIC_L1 ? GG_METRIC_L1 : GG_METRIC_L2,
 							 GG_ELEMENT_F32);
@@ -279,8 +262,6 @@ cut_pivots(group_build *build, const std::vector<uint32_t> &weights)
 
 	for (uint32_t p = 0; p < npivots; p++)
 		load_pivot(data, build->pivots[p], rows.data() + (size_t) p * dim);
-	if (data->metric == GG_METRIC_IP)
-		level_lengths(rows, npivots, data->dim);
 	build->group_of_pivot.resize(npivots);
 	build->second_of_pivot.resize(npivots);
 	GG_TRY(gg_cut_groups(&pivots, build->ngroups, build->group_of_pivot.data()));
@@ -347,6 +328,7 @@ near_pivots(const group_build *build, const char *rows, uint32_t count,
 	gg_cuda_rows others;
 
 	GG_TRY(gg_cuda_working_copy_make(&all, build->own.run(), &copy));
+	GG_TRY(gg_cuda_level_rows(&copy, npivots, build->own.stream));
 	pivots = others = copy.view;
 	pivots.n = npivots;
 	others.n = count;

@@ -535,7 +535,7 @@ local_offer(const local_args &args, const uint32_t *ids, const uint64_t (&best_o
 
 /* CROSS: only what is of two parts; see gg_cuda_parts.  WIDE: WIDE_JOBS blocks share a row. */
 template <gg_cuda_kind KIND, bool CROSS, bool WIDE>
-static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L2 ? 4 : 2)
+static __global__ void __launch_bounds__(GG_TILE_THREADS, gg_cuda_halves(KIND) ? 4 : 2)
 local_join_kernel(local_args args, uint32_t first)
 {
 	typedef local_samples<WIDE> samples_of_row;
@@ -727,7 +727,7 @@ gg_cuda_gnnd_join(gnnd *g, uint32_t iteration)
 	const uint32_t shared = g->args.stages * STAGE_BYTES + 2 * GROUP * g->args.words * 4;
 	/* a launch: 20 ms at 1 TB/s of gathered rows, or at 5 TFLOP/s of fp32 */
 	const double row_s = 128.0 * rows->quads * 16 / 1e12 +
-		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->quads * 8 / 5e12);
+		(gg_cuda_halves(rows->kind) ? 0.0 : 64.0 * 128 * rows->quads * 8 / 5e12);
 	const double fit = 0.02 / (wide ? row_s * WIDE_JOBS : row_s);
 	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e7 ? 10000000 : fit < 264 ? 264 :
 												  (uint64_t) fit, g->control);

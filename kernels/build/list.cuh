@@ -110,12 +110,13 @@ gg_row_distance(const gg_cuda_rows &rows, uint32_t row, uint32_t other)
 #pragma unroll
 		for (int j = 0; j < 4; j++)
 		{
-			if (KIND == GG_KIND_HALF_L2)
+			if (gg_cuda_halves(KIND))
 			{
 				const float2 x = __half22float2(*(const __half2 *) &as[j]);
 				const float2 y = __half22float2(*(const __half2 *) &bs[j]);
 
-				sum = fmaf(x.x - y.x, x.x - y.x, fmaf(x.y - y.y, x.y - y.y, sum));
+				sum = KIND == GG_KIND_HALF_IP ? fmaf(x.x, y.x, fmaf(x.y, y.y, sum)) :
+					fmaf(x.x - y.x, x.x - y.x, fmaf(x.y - y.y, x.y - y.y, sum));
 			}
 			else
 			{
@@ -125,7 +126,8 @@ gg_row_distance(const gg_cuda_rows &rows, uint32_t row, uint32_t other)
 			}
 		}
 	}
-	return gg_warp_sum(sum);
+	sum = gg_warp_sum(sum);
+	return KIND == GG_KIND_HALF_IP ? gg_product_distance(sum) : sum;
 }
 
 /* Element number `at` of the caller's rows, counted over them all. */
@@ -169,7 +171,8 @@ gg_mix(uint32_t x)
 			GG_SWITCH_LONG_LENGTH(length, call); \
 	} while (0)
 
-#define GG_SWITCH_KIND(kind_, call) \
+/* Of a kind that has places: all but products. */
+#define GG_SWITCH_PLACE_KIND(kind_, call) \
 	do { \
 		switch (kind_) \
 		{ \
@@ -183,6 +186,15 @@ gg_mix(uint32_t x)
 				{ constexpr gg_cuda_kind KIND = GG_KIND_FLOAT_L1; call; } \
 				break; \
 		} \
+	} while (0)
+
+/* For any kind. */
+#define GG_SWITCH_KIND(kind_, call) \
+	do { \
+		if ((kind_) == GG_KIND_HALF_IP) \
+			{ constexpr gg_cuda_kind KIND = GG_KIND_HALF_IP; call; } \
+		else \
+			GG_SWITCH_PLACE_KIND(kind_, call); \
 	} while (0)
 
 #endif							/* GG_LIST_CUH */

@@ -133,8 +133,9 @@ finish_kernel(gg_cuda_data data, gg_cuda_lists lists, bool fill, uint32_t seed, 
 	{
 		ids[(uint64_t) row * k + at] = at < count ? my_ids[at] : GG_NO_NODE;
 		if (distances != NULL)
-			distances[(uint64_t) row * k + at] = at < count ? my_distances[at] :
-				__uint_as_float(0x7F800000u);
+			distances[(uint64_t) row * k + at] = at >= count ? __uint_as_float(0x7F800000u) :
+				data.metric == GG_METRIC_IP ? -gg_distance_product(my_distances[at]) :
+				my_distances[at];
 	}
 }
 

@@ -14,8 +14,9 @@
  *				compares of the definition, each of one word.
  *	2. reverse	Every edge A -> F(A)[i] is sorted to its target as (i, A): counted, scanned,
  *				scattered.
- *	3. merge	One warp per node D.  The `degree` smallest of those keys are interleaved with F(D),
- *				each id once, without D.  tsdg.cu has steps 2 and 3, too, and keeps longer lists.
+ *	3. merge	One warp per node D.  The `reverse` smallest of those keys are interleaved with
+ *				F(D), each id once, without D.  tsdg.cu has steps 2 and 3, too, and keeps longer
+ *				lists.
  *
  * Step 2 scatters in any order; step 3 takes minima, so the order does not matter.
  *
@@ -68,6 +69,7 @@ typedef struct unite_args
 {
 	uint32_t	n;
 	uint32_t	degree;			/* of forward */
+	uint32_t	nreverse;		/* reverse edges of a list, at most: <= degree */
 	uint32_t	most;			/* of graph */
 	const uint32_t *forward;
 	const uint64_t *starts;		/* of each node's keys in reverse */
@@ -106,7 +108,7 @@ merge_kernel(unite_args args, uint32_t first)
 	for (uint64_t at = starts[node]; at < starts[node + 1]; at += 64)
 	{
 		const uint32_t count = (uint32_t) min(starts[node + 1] - at, (uint64_t) 64);
-		const uint64_t last = list[degree - 1];
+		const uint64_t last = list[args.nreverse - 1];
 		bool		any = lane < count && reverse[at + lane] < last;
 
 		any |= lane + 32 < count && reverse[at + lane + 32] < last;
@@ -123,7 +125,8 @@ merge_kernel(unite_args args, uint32_t first)
 		nforward += __popc(__ballot_sync(GG_FULL_WARP, i < degree &&
 										 forward[(uint64_t) node * degree +
 												 min(i, degree - 1)] != GG_NO_NODE));
-		nreverse += __popc(__ballot_sync(GG_FULL_WARP, i < degree && list[i] != GG_KEY_NONE));
+		nreverse += __popc(__ballot_sync(GG_FULL_WARP, i < args.nreverse &&
+										 list[i] != GG_KEY_NONE));
 	}
 #pragma unroll
 	for (int r = 0; r < R; r++)
@@ -171,19 +174,21 @@ gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream, uint
 }
 
 gg_status
-gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most,
-					 const gg_cuda_run &run, uint32_t *graph, const uint8_t *changed)
+gg_cuda_unite_device(const uint32_t *forward, uint32_t n, const gg_cuda_degrees &degrees,
+					 uint32_t most, const gg_cuda_run &run, uint32_t *graph,
+					 const uint8_t *changed)
 {
+	const uint32_t degree = degrees.own;
 	const uint64_t edges = (uint64_t) n * degree;
 	gg_cuda_buffer<uint32_t> in_degrees;
 	gg_cuda_buffer<uint64_t> starts;
-	gg_cuda_buffer<uint64_t> reverse;
+	gg_cuda_buffer<uint64_t> keys;
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
 	GG_TRY(in_degrees.allocate((uint64_t) n + 1, run.meter));
 	GG_TRY(starts.allocate((uint64_t) n + 1, run.meter));
-	GG_TRY(gg_cuda_allocate_large(&reverse, edges, run.control, run.meter));
+	GG_TRY(gg_cuda_allocate_large(&keys, edges, run.control, run.meter));
 	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), run.stream));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
@@ -201,7 +206,7 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
 		reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
-			(forward, edges, degree, starts.get(), first, in_degrees.get(), reverse.get());
+			(forward, edges, degree, starts.get(), first, in_degrees.get(), keys.get());
 		GG_CUDA_LAUNCHED("reverse_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
@@ -213,10 +218,11 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 	const unite_args args = {
 		.n = n,
 		.degree = degree,
+		.nreverse = degrees.reverse,
 		.most = most,
 		.forward = forward,
 		.starts = starts.get(),
-		.reverse = reverse.get(),
+		.reverse = keys.get(),
 		.changed = changed,
 		.graph = graph,
 	};
@@ -233,13 +239,15 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
 	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
-	return gg_cuda_give_back(run.control, __func__, in_degrees, starts, reverse);
+	return gg_cuda_give_back(run.control, __func__, in_degrees, starts, keys);
 }
 
 gg_status
-gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-						const gg_cuda_run &run, uint32_t *graph, const uint8_t *changed)
+gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k,
+						const gg_cuda_degrees &degrees, const gg_cuda_run &run, uint32_t *graph,
+						const uint8_t *changed)
 {
+	const uint32_t degree = degrees.own;
 	/* k^2 look-ups a node at 2e11 a second: slices of 10 to 20 ms */
 	const uint64_t fit = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
 	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, run.control);
@@ -265,7 +273,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, first, n);
 	}
 
-	GG_TRY(gg_cuda_unite_device(forward.get(), n, degree, degree, run, graph, changed));
+	GG_TRY(gg_cuda_unite_device(forward.get(), n, degrees, degree, run, graph, changed));
 	gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, n, n);
 	return gg_cuda_give_back(run.control, __func__, forward);
 }

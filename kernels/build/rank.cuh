@@ -16,7 +16,7 @@ gg_exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
 {
 	const uint64_t at_a = (uint64_t) a * data.pitch;
 	const uint64_t at_b = (uint64_t) b * data.pitch;
-	const bool	cosine = data.metric == GG_METRIC_COSINE;
+	const bool	product = data.metric == GG_METRIC_COSINE || data.metric == GG_METRIC_IP;
 	const bool	l1 = data.metric == GG_METRIC_L1;
 	float		sum = 0.0f;
 
@@ -35,7 +35,7 @@ gg_exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
 			const float d2 = p.z - q.z;
 			const float d3 = p.w - q.w;
 
-			if (cosine)
+			if (product)
 				sum = fmaf(p.x, q.x, fmaf(p.y, q.y, fmaf(p.z, q.z, fmaf(p.w, q.w, sum))));
 			else if (l1)
 				sum += fabsf(d0) + fabsf(d1) + fabsf(d2) + fabsf(d3);
@@ -49,7 +49,7 @@ gg_exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
 			const float p = gg_load_element(data, at_a + i);
 			const float q = gg_load_element(data, at_b + i);
 
-			if (cosine)
+			if (product)
 				sum = fmaf(p, q, sum);
 			else if (l1)
 				sum += fabsf(p - q);
@@ -57,14 +57,10 @@ gg_exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
 				sum = fmaf(p - q, p - q, sum);
 		}
 	sum = gg_warp_sum(sum);
-	if (cosine)
-		return 1.0f - (data.side != NULL ? sum * data.side[a] * data.side[b] : sum);
 	if (data.metric == GG_METRIC_IP)
-	{
-		const float difference = data.side[a] - data.side[b];
-
-		return fmaf(difference, difference, sum);
-	}
+		return gg_product_distance(sum);
+	if (data.metric == GG_METRIC_COSINE)
+		return 1.0f - (data.side != NULL ? sum * data.side[a] * data.side[b] : sum);
 	return sum;
 }
 

@@ -3,7 +3,8 @@
  *		The rows of one node's list at hand: their distances, and which of them lie between the node
  *		and which others.
  *
- * For files that choose edges, one block per node; the twin of src/cpu/row_view.h.
+ * For files that choose edges, one block per node; the twin of src/cpu/row_view.h.  Not for
+ * products (gg_algorithm_of()).
  *
  * Distances.  What lists are ordered by and what pools keep is measured in fp32 from the caller's
  * rows (gg_view_pairs()): rows of one cluster differ little in it.  Such a distance is a function
@@ -39,7 +40,6 @@
 typedef struct gg_view
 {
 	gg_cuda_data data;
-	uint32_t	elements;		/* to compare: dim, one more under IP */
 	bool		fours;			/* four elements of a row lie on a boundary of four */
 } gg_view;
 
@@ -60,7 +60,6 @@ gg_view_of(const gg_cuda_data *data)
 	gg_view		view;
 
 	view.data = *data;
-	view.elements = data->dim + (data->metric == GG_METRIC_IP);
 	view.fours = data->dim % 4 == 0 && data->pitch % 4 == 0;
 	return view;
 }
@@ -97,7 +96,7 @@ gg_view_bits_at(uint32_t row)
 }
 
 /*
- * Elements i .. i + 3 of the transformed row (working_copy.cu), 0 behind the last.  They are
+ * Elements i .. i + 3 of a row, cosine's at unit length, 0 behind the last; i < dim.  They are
  * rounded before anything is done with them: a product that is fused with a difference would make
  * copies of a row differ, and a distance depend on which of its rows comes first.
  */
@@ -108,7 +107,7 @@ load_four(const gg_view &view, uint32_t row, uint32_t i)
 	const uint64_t at = (uint64_t) row * data.pitch + i;
 	float4		x;
 
-	if (view.fours && i < data.dim)
+	if (view.fours)
 	{
 		if (data.element == GG_ELEMENT_F32)
 			x = *(const float4 *) ((const float *) data.rows + at);
@@ -127,11 +126,10 @@ load_four(const gg_view &view, uint32_t row, uint32_t i)
 
 #pragma unroll
 		for (int j = 0; j < 4; j++)
-			each[j] = i + j < data.dim ? gg_load_element(data, at + j) :
-				i + j < view.elements ? data.side[row] : 0.0f;
+			each[j] = i + j < data.dim ? gg_load_element(data, at + j) : 0.0f;
 		x = make_float4(each[0], each[1], each[2], each[3]);
 	}
-	if (data.metric == GG_METRIC_COSINE && data.side != NULL)
+	if (data.side != NULL)
 	{
 		const float scale = data.side[row];
 
@@ -156,7 +154,7 @@ gg_view_pairs(const gg_view &view, const uint32_t (&a)[4], const uint32_t (&b)[4
 {
 	float		sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 
-	for (uint32_t i = (threadIdx.x & 31) * 4; i < view.elements; i += 128)
+	for (uint32_t i = (threadIdx.x & 31) * 4; i < view.data.dim; i += 128)
 #pragma unroll
 		for (int j = 0; j < 4; j++)
 		{
@@ -268,7 +266,7 @@ load_chunk(const gg_view &view, uint32_t node, const gg_view_list &list, uint32_
 		const uint32_t i = (chunk * GG_TILE_QUADS + quad) * PER_QUAD;
 		uint4		packed = make_uint4(0, 0, 0, 0);
 
-		if (row < list.count && i < view.elements)
+		if (row < list.count && i < view.data.dim)
 		{
 			const uint32_t id = list.ids[row];
 			const float4 low = load_four(view, id, i);
@@ -276,7 +274,7 @@ load_chunk(const gg_view &view, uint32_t node, const gg_view_list &list, uint32_
 			if (KIND == GG_KIND_HALF_L2)
 			{
 				const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-				const bool	both = i + 4 < view.elements;
+				const bool	both = i + 4 < view.data.dim;
 				const float4 high = both ? load_four(view, id, i + 4) : none;
 
 				packed = pack_halves(subtract(low, load_four(view, node, i)),
@@ -413,8 +411,8 @@ gg_view_compare(const gg_view &view, uint32_t node, float factor, const gg_view_
 	const uint32_t warps = blockDim.x / 32;
 	const uint32_t blocks = (list.count + 31) / 32;
 	const uint32_t ntiles = blocks * (blocks + 1) / 2;
-	const uint32_t quads = KIND == GG_KIND_HALF_L2 ? (view.elements + 15) / 16 * 2 :
-		(view.elements + 3) / 4;
+	const uint32_t dim = view.data.dim;
+	const uint32_t quads = KIND == GG_KIND_HALF_L2 ? (dim + 15) / 16 * 2 : (dim + 3) / 4;
 	const float scale = KIND == GG_KIND_HALF_L2 ? list_scale(list) : 1.0f;
 
 	if (KIND != GG_KIND_HALF_L2)

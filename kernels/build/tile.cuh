@@ -41,7 +41,7 @@ gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t quads, ui
 {
 	const uint32_t lane = threadIdx.x & 31;
 
-	if (KIND == GG_KIND_HALF_L2)
+	if (gg_cuda_halves(KIND))
 	{
 		const uint32_t a_row = wm * 32 + (lane & 15);
 		const uint32_t b_row = wn * 32 + (lane & 7) + (lane >> 4) * 8;
@@ -115,6 +115,8 @@ template <gg_cuda_kind KIND>
 __device__ static inline float
 gg_tile_distance(float sum, float norm_a, float norm_b)
 {
+	if (KIND == GG_KIND_HALF_IP)
+		return gg_product_distance(sum);
 	/* the commutative sum first: (a, b) and (b, a) round alike */
 	return KIND == GG_KIND_HALF_L2 ? fmaxf((norm_a + norm_b) - 2.0f * sum, 0.0f) : sum;
 }

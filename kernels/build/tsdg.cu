@@ -234,9 +234,9 @@ run_stage(const tsdg_args *args, bool soft, const gg_cuda_run &run)
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
 		if (soft)
-			GG_SWITCH_KIND(kind, LAUNCH_SIZE(soft_kernel));
+			GG_SWITCH_PLACE_KIND(kind, LAUNCH_SIZE(soft_kernel));
 		else
-			GG_SWITCH_KIND(kind, LAUNCH_SIZE(relaxed_kernel));
+			GG_SWITCH_PLACE_KIND(kind, LAUNCH_SIZE(relaxed_kernel));
 		GG_CUDA_LAUNCHED(soft ? "soft_kernel" : "relaxed_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 		gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, (soft ? data->n + first : first) / 2,

@@ -1,12 +1,11 @@
 /*
  * working_copy.cu
- *		Rows made ready for comparing: transformed so that Euclidean order is the metric's
- *		order, centred, scaled, rounded to fp16 (or kept fp32), with their norms.
+ *		Rows made ready for comparing: cosine's at unit length, centred, scaled, rounded to fp16
+ *		(or kept fp32), with their norms.
  *
- * Transform: cosine over fp16 rows divides by |x| (fp32 rows come with unit length); inner product
- * appends sqrt(M - |x|^2), M = max |x|^2 (MIPS reduction).  Neither centring nor scaling changes
- * which rows are nearer; they keep |a|^2 + |b|^2 - 2ab from cancelling and fp16 in its normal
- * range.
+ * Cosine over fp16 rows divides by |x| (fp32 rows come with unit length).  Neither centring nor
+ * scaling changes which rows are nearer; they keep |a|^2 + |b|^2 - 2ab from cancelling and fp16 in
+ * its normal range.  Centring would change which products are greater, so it is not done for them.
  *
  * The scale puts the median row's largest element near 16: fp16 then has its full 11 bits down to
  * 4e-6 of that, and 4,000 times of room above it.  What still does not fit is clamped: one absurd
@@ -38,17 +37,16 @@ gg_cuda_kind_of(gg_metric metric, uint32_t dim)
 {
 	if (metric == GG_METRIC_L1)
 		return GG_KIND_FLOAT_L1;
+	/* few dimensions, too: what is rounded of a product is a share of it */
+	if (metric == GG_METRIC_IP)
+		return GG_KIND_HALF_IP;
 	return dim <= GG_FLOAT_MAX_DIM ? GG_KIND_FLOAT_L2 : GG_KIND_HALF_L2;
 }
 
 static uint32_t
 row_quads(gg_metric metric, uint32_t dim)
 {
-	const uint32_t elements = dim + (metric == GG_METRIC_IP);
-
-	if (gg_cuda_kind_of(metric, dim) == GG_KIND_HALF_L2)
-		return (elements + 15) / 16 * 2;
-	return (elements + 3) / 4;
+	return gg_cuda_halves(gg_cuda_kind_of(metric, dim)) ? (dim + 15) / 16 * 2 : (dim + 3) / 4;
 }
 
 /* Bytes that one row takes in the working copy, norm and side value included. */
@@ -64,19 +62,16 @@ element(const gg_cuda_data &data, uint32_t row, uint32_t i)
 	return gg_load_element(data, (uint64_t) row * data.pitch + i);
 }
 
-/* Element i of the transformed row; i may be dim under IP. */
+/* Element i of the row at unit length, where that is asked for. */
 __device__ static inline float
 transformed(const gg_cuda_data &data, uint32_t row, uint32_t i)
 {
-	if (i >= data.dim)
-		return data.side[row];
-	return data.side != NULL && data.metric == GG_METRIC_COSINE ?
-		element(data, row, i) * data.side[row] : element(data, row, i);
+	return data.side != NULL ? element(data, row, i) * data.side[row] : element(data, row, i);
 }
 
-/* side[row] = |x|^2; *largest = the bits of the largest */
+/* side[row] = 1 / |x| */
 static __global__ void
-squared_norms_kernel(gg_cuda_data data, uint32_t first, float *side, uint32_t *largest)
+side_kernel(gg_cuda_data data, uint32_t first, float *side)
 {
 	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
 	float		sum = 0.0f;
@@ -90,25 +85,9 @@ squared_norms_kernel(gg_cuda_data data, uint32_t first, float *side, uint32_t *l
 		sum = fmaf(x, x, sum);
 	}
 	sum = fminf(gg_warp_sum(sum), 3e38f);
+	/* rounded as on the CPU: rsqrtf() is not, and copies at one length would not be copies */
 	if ((threadIdx.x & 31) == 0)
-	{
-		side[row] = sum;
-		atomicMax(largest, __float_as_uint(sum));
-	}
-}
-
-static __global__ void
-side_kernel(gg_metric metric, uint32_t n, const uint32_t *largest, float *side)
-{
-	const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
-
-	if (row >= n)
-		return;
-	if (metric == GG_METRIC_IP)
-		side[row] = sqrtf(fmaxf(__uint_as_float(*largest) - side[row], 0.0f));
-	else
-		/* rounded as on the CPU: rsqrtf() is not, and copies at one length would not be copies */
-		side[row] = side[row] > 0.0f ? 1.0f / sqrtf(side[row]) : 0.0f;
+		side[row] = sum > 0.0f ? 1.0f / sqrtf(sum) : 0.0f;
 }
 
 __device__ static inline uint32_t
@@ -117,44 +96,43 @@ sample_row(uint32_t i, uint32_t sample, uint32_t n)
 	return (uint32_t) ((uint64_t) i * n / sample);
 }
 
-/* sums[group * elements + i] of every MEAN_GROUPS-th sample row */
+/* sums[group * dim + i] of every MEAN_GROUPS-th sample row */
 static __global__ void
-mean_partial_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, float *sums)
+mean_partial_kernel(gg_cuda_data data, uint32_t sample, float *sums)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	float		sum = 0.0f;
 
-	if (i >= elements)
+	if (i >= data.dim)
 		return;
 #pragma unroll 8
 	for (uint32_t s = blockIdx.y; s < sample; s += MEAN_GROUPS)
 		sum += transformed(data, sample_row(s, sample, data.n), i) / (float) sample;
-	sums[blockIdx.y * elements + i] = sum;
+	sums[blockIdx.y * data.dim + i] = sum;
 }
 
 static __global__ void
-mean_kernel(uint32_t elements, const float *sums, float *mean)
+mean_kernel(uint32_t dim, const float *sums, float *mean)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	float		sum = 0.0f;
 
-	if (i >= elements)
+	if (i >= dim)
 		return;
 	for (uint32_t group = 0; group < MEAN_GROUPS; group++)
-		sum += sums[group * elements + i];
+		sum += sums[group * dim + i];
 	mean[i] = isfinite(sum) ? sum : 0.0f;
 }
 
 static __global__ void
-extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float *mean,
-			  float *extents)
+extent_kernel(gg_cuda_data data, uint32_t sample, const float *mean, float *extents)
 {
 	const uint32_t s = blockIdx.x * WARPS + threadIdx.x / 32;
 	float		extent = 0.0f;
 
 	if (s >= sample)
 		return;
-	for (uint32_t i = threadIdx.x & 31; i < elements; i += 32)
+	for (uint32_t i = threadIdx.x & 31; i < data.dim; i += 32)
 		extent = fmaxf(extent, fabsf(transformed(data, sample_row(s, sample, data.n),
 												 i) - mean[i]));
 	for (int stride = 16; stride > 0; stride /= 2)
@@ -166,7 +144,6 @@ extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float
 /* How rows are centred and scaled. */
 typedef struct row_transform
 {
-	uint32_t	elements;
 	const float *mean;			/* of each element */
 	float		scale;
 } row_transform;
@@ -178,21 +155,20 @@ convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t quads, row_transfo
 	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
 	char	   *out = rows + (uint64_t) row * quads * 16;
-	const uint32_t elements = transform.elements;
 	const float *mean = transform.mean;
 	const float scale = transform.scale;
 	float		norm = 0.0f;
 
 	if (row >= data.n)
 		return;
-	if (kind == GG_KIND_HALF_L2)
+	if (gg_cuda_halves(kind))
 	{
 		for (uint32_t i = lane * 2; i < quads * 8; i += 64)
 		{
 			float		x[2] = {0.0f, 0.0f};
 
 			for (int j = 0; j < 2; j++)
-				if (i + j < elements)
+				if (i + j < data.dim)
 					x[j] = (transformed(data, row, i + j) - mean[i + j]) * scale;
 
 			const __half2 pair = __floats2half2_rn(fminf(fmaxf(x[0], -HALF_LIMIT), HALF_LIMIT),
@@ -212,7 +188,7 @@ convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t quads, row_transfo
 		{
 			float		x = 0.0f;
 
-			if (i < elements)
+			if (i < data.dim)
 				x = (transformed(data, row, i) - mean[i]) * scale;
 			((float *) out)[i] = fminf(fmaxf(x, -FLOAT_LIMIT), FLOAT_LIMIT);
 		}
@@ -236,6 +212,38 @@ gather_kernel(gg_cuda_rows from, const uint32_t *ids, uint32_t count, char *rows
 		target[quad] = source[quad];
 	if (lane == 0)
 		norms[i] = from.norms[ids[i]];
+}
+
+/* The length that directions are compared at: its square fits into fp16's range many times. */
+#define LEVEL 256.0f
+
+static __global__ void
+level_kernel(uint32_t quads, uint32_t count, const float *norms, char *rows)
+{
+	const uint32_t row = blockIdx.x * WARPS + threadIdx.x / 32;
+
+	if (row >= count || !(norms[row] > 0.0f))
+		return;
+	__half2    *pairs = (__half2 *) (rows + (uint64_t) row * quads * 16);
+	const float factor = LEVEL / sqrtf(norms[row]);
+
+	for (uint32_t i = threadIdx.x & 31; i < quads * 4; i += 32)
+	{
+		const float2 x = __half22float2(pairs[i]);
+
+		pairs[i] = __floats2half2_rn(x.x * factor, x.y * factor);
+	}
+}
+
+gg_status
+gg_cuda_level_rows(gg_cuda_working_copy *copy, uint32_t count, cudaStream_t stream)
+{
+	if (copy->view.kind != GG_KIND_HALF_IP || count == 0)
+		return gg_ok();
+	level_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
+		(copy->view.quads, count, copy->norms.get(), copy->rows.get());
+	GG_CUDA_LAUNCHED("level_kernel");
+	return gg_ok();
 }
 
 static int
@@ -277,61 +285,54 @@ rows_at_once(const gg_cuda_data *data)
 	return fit > 4 * GG_PASS_ROWS ? 4 * GG_PASS_ROWS : fit;
 }
 
-/* data->side, of the metrics that want it. */
+/* data->side, where it is wanted. */
 static gg_status
 make_side(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_pace *pace,
 		  gg_cuda_buffer<float> *side)
 {
 	const uint64_t step = rows_at_once(data);
-	gg_cuda_buffer<uint32_t> largest;
 
-	if (data->metric != GG_METRIC_IP &&
-		!(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16))
+	if (data->metric != GG_METRIC_COSINE || data->element != GG_ELEMENT_F16)
 		return gg_ok();
 	GG_TRY(side->allocate(data->n, run.meter));
-	GG_TRY(largest.allocate(1));
-	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, sizeof(uint32_t), run.stream));
 	for (uint64_t first = 0; first < data->n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
-		squared_norms_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
-			(*data, (uint32_t) first, side->get(), largest.get());
-		GG_CUDA_LAUNCHED("squared_norms_kernel");
+		side_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
+			(*data, (uint32_t) first, side->get());
+		GG_CUDA_LAUNCHED("side_kernel");
 		GG_TRY(pace->step(run.stream, run.control, __func__));
 	}
-	side_kernel<<<gg_cuda_blocks(data->n, 256), 256, 0, run.stream>>>
-		(data->metric, data->n, largest.get(), side->get());
-	GG_CUDA_LAUNCHED("side_kernel");
 	data->side = side->get();
 	return gg_ok();
 }
 
-/* mean (elements), 0 for L1; and the scale of the rows about it. */
+/* mean (dim), 0 for L1 and products; and the scale of the rows about it. */
 static gg_status
-measure_rows(const gg_cuda_data *data, uint32_t elements, cudaStream_t stream, float *mean,
-			 float *scale)
+measure_rows(const gg_cuda_data *data, cudaStream_t stream, float *mean, float *scale)
 {
+	const uint32_t dim = data->dim;
 	const uint32_t sample = data->n < MEAN_SAMPLE ? data->n : MEAN_SAMPLE;
 	const uint32_t extent_sample = data->n < SCALE_SAMPLE ? data->n : SCALE_SAMPLE;
 	gg_cuda_buffer<float> sums;
 	gg_cuda_buffer<float> extents;
 	float		host_extents[SCALE_SAMPLE];
 
-	GG_TRY(sums.allocate((uint64_t) elements * MEAN_GROUPS));
+	GG_TRY(sums.allocate((uint64_t) dim * MEAN_GROUPS));
 	GG_TRY(extents.allocate(extent_sample));
-	if (data->metric == GG_METRIC_L1)
-		GG_CUDA_TRY(cudaMemsetAsync(mean, 0, elements * sizeof(float), stream));
+	if (data->metric == GG_METRIC_L1 || data->metric == GG_METRIC_IP)
+		GG_CUDA_TRY(cudaMemsetAsync(mean, 0, dim * sizeof(float), stream));
 	else
 	{
-		mean_partial_kernel<<<dim3(gg_cuda_blocks(elements, 64), MEAN_GROUPS), 64, 0, stream>>>
-			(*data, elements, sample, sums.get());
+		mean_partial_kernel<<<dim3(gg_cuda_blocks(dim, 64), MEAN_GROUPS), 64, 0, stream>>>
+			(*data, sample, sums.get());
 		GG_CUDA_LAUNCHED("mean_partial_kernel");
-		mean_kernel<<<gg_cuda_blocks(elements, 64), 64, 0, stream>>>(elements, sums.get(), mean);
+		mean_kernel<<<gg_cuda_blocks(dim, 64), 64, 0, stream>>>(dim, sums.get(), mean);
 		GG_CUDA_LAUNCHED("mean_kernel");
 	}
 	extent_kernel<<<gg_cuda_blocks(extent_sample, WARPS), WARPS * 32, 0, stream>>>
-		(*data, elements, extent_sample, mean, extents.get());
+		(*data, extent_sample, mean, extents.get());
 	GG_CUDA_LAUNCHED("extent_kernel");
 	GG_CUDA_TRY(cudaMemcpyAsync(host_extents, extents.get(), extent_sample * sizeof(float),
 								cudaMemcpyDeviceToHost, stream));
@@ -344,7 +345,6 @@ gg_status
 gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_working_copy *copy)
 {
 	const uint32_t n = data->n;
-	const uint32_t elements = data->dim + (data->metric == GG_METRIC_IP);
 	const uint64_t step = rows_at_once(data);
 	gg_cuda_rows *view = &copy->view;
 	gg_cuda_buffer<float> mean;
@@ -365,10 +365,10 @@ gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_wo
 		return gg_ok();
 
 	GG_TRY(make_side(data, run, &pace, &copy->side));
-	GG_TRY(mean.allocate(elements));
-	GG_TRY(measure_rows(data, elements, run.stream, mean.get(), &scale));
+	GG_TRY(mean.allocate(data->dim));
+	GG_TRY(measure_rows(data, run.stream, mean.get(), &scale));
 
-	const row_transform transform = {elements, mean.get(), scale};
+	const row_transform transform = {mean.get(), scale};
 
 	for (uint64_t first = 0; first < n; first += step)
 	{

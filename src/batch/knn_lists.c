@@ -10,7 +10,7 @@
  * own, at distance 0.
  *
  * Inner product is refused: GNND misses a tenth and more of a list where few rows are in nearly all
- * lists, and a GPU compares rows after the MIPS reduction, in which a row that asks is no query.
+ * lists.
  */
 #include "batch/batch.h"
 #include "service/shared/service.h"

@@ -34,7 +34,8 @@ by_groups(const gg_dataset *data, const gg_build_params *params, const gg_contro
 		  uint64_t edges)
 {
 	return control && control->memory > 0 && control->scratch &&
-		params->algorithm != GG_ALGORITHM_GRNND && gg_cpu_groups_possible(data) &&
+		gg_algorithm_of(params, data->metric) != GG_ALGORITHM_GRNND &&
+		gg_cpu_groups_possible(data) &&
 		plain_bytes(data, params, control->threads, edges) > control->memory;
 }
 
@@ -45,7 +46,8 @@ edges_bytes(const gg_dataset *data, const gg_build_params *params, int threads)
 	uint64_t	n = data->n;
 	uint64_t	graph = n * params->graph_degree * sizeof(uint32_t);
 	uint64_t	choose = n * sizeof(uint32_t) +
-		(params->algorithm == GG_ALGORITHM_TSDG ? gg_cpu_diversify_bytes(data, params, threads) :
+		(gg_algorithm_of(params, data->metric) == GG_ALGORITHM_TSDG ?
+		 gg_cpu_diversify_bytes(data, params, threads) :
 		 gg_cpu_optimize_bytes(data->n, params->graph_degree, threads));
 
 	return graph + max_u64(choose, gg_cpu_connect_bytes(data, threads));
@@ -64,7 +66,7 @@ gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params, const 
 		return status;
 	bytes->device = 0;
 	edges = edges_bytes(data, params, threads);
-	if (params->algorithm == GG_ALGORITHM_GRNND)
+	if (gg_algorithm_of(params, data->metric) == GG_ALGORITHM_GRNND)
 	{
 		/* merges have k-NN lists */
 		bytes->host = max_u64(plain_bytes(data, params, threads, edges),
@@ -107,18 +109,8 @@ typedef struct build_state
 static bool
 by_pools(const build_state *build)
 {
-	return build->params->algorithm == GG_ALGORITHM_GRNND && !build->input;
-}
-
-/*
- * Does TSDG choose the edges?  Of products one long row occludes all others, and rows would keep
- * one edge of them.
- */
-static bool
-by_diversity(const build_state *build)
-{
-	return build->params->algorithm == GG_ALGORITHM_TSDG &&
-		build->data->metric != GG_METRIC_IP;
+	return gg_algorithm_of(build->params, build->data->metric) == GG_ALGORITHM_GRNND &&
+		!build->input;
 }
 
 /* k-NN lists, or pools, in memory or, by groups, in scratch memory. */
@@ -181,7 +173,7 @@ choose_edges(build_state *build)
 	if (status.code == GG_OK)
 		status = take_lists(graph);
 	if (status.code == GG_OK)
-		status = by_diversity(build) ?
+		status = gg_algorithm_of(params, data->metric) == GG_ALGORITHM_TSDG ?
 			gg_cpu_diversify_run(pool, data, params, build->near, order, graph->adjacency) :
 			gg_cpu_optimize_run(pool, &lists, graph->degree,
 								gg_reverse_edges(data->metric, graph->degree), order,

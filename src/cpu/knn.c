@@ -4,6 +4,7 @@
  */
 #include "knn.h"
 #include "../keys.h"
+#include "../rules/algorithms.h"
 #include "../rules/random.h"
 
 #include <math.h>
@@ -219,20 +220,12 @@ gg_knn_brute(gg_knn *state)
 	return gg_pool_run(state->pool, brute_run, state, blocks * (blocks + 1) / 2, 1);
 }
 
-/*
- * How many are compared.  16,000 rows in 100 clusters, one of 100 ten times as long as the others:
- * recall@10 at itopk 64 with none, 32, 64, 128 is 0.850, 0.998, 0.9996 and 1.  With 256, where the
- * logarithms of the lengths are normal, lists fill with the same few rows, GNND ends before it has
- * found others, and it is 0.984 for 0.995.
- */
-#define LONGEST			128u
-
 typedef struct longest_rows
 {
 	gg_knn	   *knn;
 	uint64_t   *heaps;			/* of each thread: its longest rows, as keys */
 	uint32_t   *counts;			/* of each thread */
-	uint32_t	ids[LONGEST];
+	uint32_t	ids[GG_LONGEST_ROWS];
 	uint32_t	count;
 } longest_rows;
 
@@ -242,13 +235,13 @@ lengths_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	longest_rows *longest = arg;
 	const gg_rows *rows = &longest->knn->rows;
 	float	   *row = longest->knn->row[worker->id];
-	uint64_t   *heap = longest->heaps + (size_t) worker->id * LONGEST;
+	uint64_t   *heap = longest->heaps + (size_t) worker->id * GG_LONGEST_ROWS;
 	uint32_t   *count = &longest->counts[worker->id];
 
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		gg_rows_load(rows, (uint32_t) i, 0, rows->dim, row);
-		*count = heap_offer(heap, *count, LONGEST,
+		*count = heap_offer(heap, *count, GG_LONGEST_ROWS,
 							key_of(gg_tile_distance(GG_METRIC_IP, row, row, rows->dim),
 								   (uint32_t) i));
 	}
@@ -258,12 +251,12 @@ lengths_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 static void
 choose_longest(longest_rows *longest, int threads)
 {
-	uint64_t	heap[LONGEST];
+	uint64_t	heap[GG_LONGEST_ROWS];
 
 	for (int t = 0; t < threads; t++)
 		for (uint32_t i = 0; i < longest->counts[t]; i++)
-			longest->count = heap_offer(heap, longest->count, LONGEST,
-										longest->heaps[(size_t) t * LONGEST + i]);
+			longest->count = heap_offer(heap, longest->count, GG_LONGEST_ROWS,
+										longest->heaps[(size_t) t * GG_LONGEST_ROWS + i]);
 	for (uint32_t i = 0; i < longest->count; i++)
 		longest->ids[i] = key_node(heap[i]);
 }
@@ -273,7 +266,7 @@ longest_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	const longest_rows *longest = arg;
 	gg_knn	   *state = longest->knn;
-	const uint32_t rows = GG_TILE_ROWS - LONGEST;
+	const uint32_t rows = GG_TILE_ROWS - GG_LONGEST_ROWS;
 
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
@@ -315,13 +308,13 @@ gg_status
 gg_knn_longest(gg_knn *state)
 {
 	const int	threads = gg_pool_threads(state->pool);
-	const uint32_t rows = GG_TILE_ROWS - LONGEST;
+	const uint32_t rows = GG_TILE_ROWS - GG_LONGEST_ROWS;
 	longest_rows longest = {.knn = state};
 	gg_status	status;
 
 	if (state->rows.data->metric != GG_METRIC_IP)
 		return gg_ok();
-	longest.heaps = gg_array((uint64_t) threads * LONGEST, sizeof(uint64_t));
+	longest.heaps = gg_array((uint64_t) threads * GG_LONGEST_ROWS, sizeof(uint64_t));
 	longest.counts = calloc((size_t) threads, sizeof(uint32_t));
 	status = longest.heaps && longest.counts ?
 		gg_pool_run(state->pool, lengths_run, &longest, state->n, gg_knn_chunk(state, 1024)) :

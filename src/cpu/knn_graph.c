@@ -24,6 +24,7 @@
  * and seed alone.  Else the order of entries differs, and with it which of two equally distant rows
  * is kept.
  */
+#include "../rules/algorithms.h"
 #include "knn.h"
 #include "stages.h"
 
@@ -187,8 +188,9 @@ iterate(descent *d, gg_build_stats *stats)
 	uint32_t	limit = state->params->max_iterations;
 	float		termination = state->params->termination_threshold;
 	bool		random = state->params->init == GG_INIT_RANDOM;
-	float		first = state->params->algorithm == GG_ALGORITHM_GRNND && !random &&
-		!(termination > 0) ? GRNND_FIRST_TERMINATION : 0;
+	bool		pools = gg_algorithm_of(state->params, state->rows.data->metric) ==
+		GG_ALGORITHM_GRNND;
+	float		first = pools && !random && !(termination > 0) ? GRNND_FIRST_TERMINATION : 0;
 	gg_status	status = gg_ok();
 
 	if (limit == 0)

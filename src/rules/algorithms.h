@@ -153,6 +153,27 @@ gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_bui
 	return status;
 }
 
+/* ---- inner product ------------------------------------------------------- */
+
+/*
+ * Rows that are compared with all, the longest: they are among the best of many rows, and near few
+ * of them.  16,000 rows in 100 clusters, one of 100 ten times as long as the others: recall@10 at
+ * itopk 64 with none, 32, 64, 128 is 0.850, 0.998, 0.9996 and 1.  With 256, where the logarithms of
+ * the lengths are normal, lists fill with the same few rows, GNND ends before it has found others,
+ * and it is 0.984 for 0.995.
+ */
+#define GG_LONGEST_ROWS	128u
+
+/*
+ * The algorithm that makes the edges.  Of products one long row occludes all others: rows would
+ * keep one edge of TSDG's, and GRNND's pools pass all on but the longest rows.
+ */
+static inline gg_algorithm
+gg_algorithm_of(const gg_build_params *params, gg_metric metric)
+{
+	return metric == GG_METRIC_IP ? GG_ALGORITHM_CAGRA : params->algorithm;
+}
+
 /* ---- rank-based reordering ---------------------------------------------- */
 
 /*

@@ -398,35 +398,6 @@ float_distance(gg_metric metric, const float *a, const float *b, uint32_t dim)
 	return aa > 0 && bb > 0 ? 1 - dot / sqrt(aa * bb) : 1;
 }
 
-gg_dataset
-harness_reduced(const gg_dataset *data, float **copy)
-{
-	const uint32_t dim = data->dim + 1;
-	gg_dataset	reduced = {NULL, data->n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
-	float		most = 0;
-	float	   *rows;
-
-	*copy = NULL;
-	if (data->metric != GG_METRIC_IP)
-		return *data;
-	reduced.rows = *copy = rows = need(sizeof(float) * ((size_t) data->n * dim + 1));
-	for (int pass = 0; pass < 2; pass++)
-		for (uint32_t i = 0; i < data->n; i++)
-		{
-			float	   *row = rows + (size_t) i * dim;
-			float		norm = 0;
-
-			for (uint32_t d = 0; d < data->dim; d++)
-			{
-				row[d] = (float) harness_element(data, i, d);
-				norm += row[d] * row[d];
-			}
-			most = fmaxf(most, norm);
-			row[data->dim] = sqrtf(fmaxf(most - norm, 0));
-		}
-	return reduced;
-}
-
 double
 harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b)
 {

@@ -88,12 +88,6 @@ typedef struct harness_spec
 extern void harness_data(const harness_spec *spec, gg_dataset *data, float **queries, uint32_t nq);
 extern void harness_free(gg_dataset *data, float *queries);
 
-/*
- * The rows as the CUDA engine compares them while it builds: under inner product the Euclidean
- * distance after the MIPS reduction, of a copy that is freed as *copy; else as they are.
- */
-extern gg_dataset harness_reduced(const gg_dataset *data, float **copy);
-
 /* Element of a row, as a double. */
 extern double harness_element(const gg_dataset *data, uint32_t row, uint32_t element);
 

@@ -40,9 +40,7 @@ beside_cpu(const harness_spec *spec, const gg_build_params *params, uint32_t per
 	uint32_t	ends[2] = {(uint32_t) ((uint64_t) spec->n * percent / 100), spec->n};
 	gg_merge_input input;
 	gg_index   *index;
-	gg_dataset	data,
-				reduced;
-	float	   *copy;
+	gg_dataset	data;
 	gg_graph	ours,
 				theirs;
 	float	   *queries;
@@ -56,9 +54,8 @@ beside_cpu(const harness_spec *spec, const gg_build_params *params, uint32_t per
 	CHECK_OK(harness_exact(&gg_cpu_engine, index, 10, NULL, queries, nq, &control, nodes, truth),
 			 what);
 	gg_cpu_engine.index_close(index);
-	reduced = harness_reduced(&data, &copy);
 	if (CHECK_OK(gg_cuda_engine.merge(&data, &input, params, &control, &ours, NULL), what) &&
-		CHECK_OK(gg_cpu_engine.merge(&reduced, &input, params, &control, &theirs, NULL), what))
+		CHECK_OK(gg_cpu_engine.merge(&data, &input, params, &control, &theirs, NULL), what))
 	{
 		harness_graph_check(&ours, data.n, params->graph_degree, false, what);
 		recall[0] = recall_of(&data, &ours, &theirs, queries, nq, truth);
@@ -68,7 +65,6 @@ beside_cpu(const harness_spec *spec, const gg_build_params *params, uint32_t per
 		gg_graph_free(&theirs);
 	}
 	gg_graph_free(&ours);
-	free(copy);
 	free_sides(&s);
 	free(nodes);
 	free(truth);

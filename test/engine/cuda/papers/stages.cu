@@ -18,15 +18,20 @@ cut_lists_kernel(const uint32_t *lists, uint32_t k, uint32_t length, uint32_t *o
 }
 
 gg_status
-papers_diversify(int stages, const gg_cuda_data *data, const gg_build_params *params,
+papers_diversify(int stages, const gg_cuda_data *given, const gg_build_params *params,
 				 const uint32_t *knn, cudaStream_t stream, uint32_t *graph)
 {
+	gg_cuda_data places = *given;
+	const gg_cuda_data *data = &places;
 	const uint32_t n = data->n;
 	const uint32_t limit = gg_tsdg_limit(params);
 	const gg_cuda_run run = {stream, NULL, NULL};
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> united;
 
+	/* TSDG's stages are not for products (gg_algorithm_of()): they look at where rows lie */
+	if (places.metric == GG_METRIC_IP)
+		places.metric = GG_METRIC_L2;
 	GG_TRY(forward.allocate((uint64_t) n * limit));
 	if (stages & 1)
 		GG_TRY(gg_cuda_relax_device(data, params, knn, run, forward.get()));

@@ -1,0 +1,149 @@
+/*
+ * product_cases.h
+ *		Graphs under inner product, of rows that are no neighbours of each other and of long rows:
+ *		what test_product.c and test_cuda_product.c test an engine by.
+ *
+ * Recall is that of the exact answers of queries like the rows, found by walks of the CPU engine.
+ */
+#ifndef GG_TEST_PRODUCT_CASES_H
+#define GG_TEST_PRODUCT_CASES_H
+
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define K			10
+#define ITOPK		64
+#define DEGREE		32
+
+typedef struct lengths
+{
+	const char *what;
+	uint32_t	dim;
+	gg_element	element;
+	uint32_t	one_in;			/* so many rows is stretched; 0: none */
+	float		by;				/* so many times */
+	double		built;			/* bars: of a graph that is built, */
+	double		merged;			/* and of one that a quarter is merged into */
+} lengths;
+
+static const lengths cases[] = {
+	{"normal", 32, GG_ELEMENT_F32, 0, 1, 0.98, 0.97},
+	{"normal halves", 24, GG_ELEMENT_F16, 0, 1, 0.98, 0.97},
+	{"one of 500 a thousand times as long", 32, GG_ELEMENT_F32, 500, 1000, 0.99, 0.98},
+	{"one of 100 ten times as long, halves", 32, GG_ELEMENT_F16, 100, 10, 0.99, 0.98},
+};
+
+static const gg_build_params usual = {
+	.graph_degree = DEGREE, .intermediate_graph_degree = 2 * DEGREE, .seed = 1
+};
+static const gg_control two_threads = {.threads = 2};
+
+/* n rows, free(); as halves where `element` says so */
+static void *
+draw(const lengths *of, gg_element element, uint32_t n, bool stretched, uint64_t seed)
+{
+	harness_random random = {seed};
+	void	   *rows = malloc((size_t) n * of->dim * gg_element_size(element));
+
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t d = 0; d < of->dim; d++)
+		{
+			const bool	is_long = stretched && of->one_in > 0 && i % of->one_in == 7;
+			const float x = (float) harness_normal(&random) * (is_long ? of->by : 1);
+			const size_t at = (size_t) i * of->dim + d;
+
+			if (element == GG_ELEMENT_F16)
+				((uint16_t *) rows)[at] = gg_float_to_half(x);
+			else
+				((float *) rows)[at] = x;
+		}
+	return rows;
+}
+
+static double
+recall(const gg_dataset *data, const gg_graph *graph, const float *queries, uint32_t nq)
+{
+	const gg_search_params search = {.k = K, .itopk_size = ITOPK};
+	uint64_t   *keys = malloc(sizeof(uint64_t) * nq * K);
+	uint64_t   *exact = malloc(sizeof(uint64_t) * nq * K);
+	uint64_t	hits = 0;
+	gg_index   *index;
+
+	CHECK_OK(gg_cpu_engine.index_open(data, graph, &two_threads, &index), "open");
+	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, nq, &two_threads, keys),
+			 "search");
+	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, nq, &two_threads, exact),
+			 "exact search");
+	for (uint32_t q = 0; q < nq; q++)
+		for (uint32_t i = 0; i < K; i++)
+			hits += keys[q * K + i] <= exact[q * K + K - 1];
+	gg_cpu_engine.index_close(index);
+	free(keys);
+	free(exact);
+	return (double) hits / (nq * K);
+}
+
+/* The last rows, one of so many, into the graph of the others. */
+static void
+merge(const gg_engine *engine, const gg_dataset *data, const gg_build_params *params,
+	  uint32_t one_of, gg_graph *graph)
+{
+	const uint32_t first = data->n - data->n / one_of;
+	gg_dataset	some = *data;
+	uint8_t    *parts = malloc(data->n);
+	uint32_t   *lists = malloc(sizeof(uint32_t) * data->n * DEGREE);
+	gg_merge_input input = {parts, lists, DEGREE, GG_MERGE_AUTO};
+
+	memset(parts, 0, data->n);
+	memset(parts, 1, first);
+	memset(lists, 0xFF, sizeof(uint32_t) * data->n * DEGREE);
+	some.n = first;
+	CHECK_OK(engine->build(&some, params, &two_threads, graph, NULL), "build");
+	memcpy(lists, graph->adjacency, sizeof(uint32_t) * first * DEGREE);
+	gg_graph_free(graph);
+	CHECK_OK(engine->merge(data, &input, params, &two_threads, graph, NULL), "merge");
+	free(parts);
+	free(lists);
+}
+
+/* A set of rows, and queries like those that are not stretched. */
+typedef struct product_set
+{
+	gg_dataset	data;
+	void	   *rows;
+	float	   *queries;
+	uint32_t	nq;
+} product_set;
+
+static void
+open_set(const lengths *of, uint32_t n, uint32_t nq, product_set *set)
+{
+	set->rows = draw(of, of->element, n, true, 11);
+	set->queries = draw(of, GG_ELEMENT_F32, nq, false, 12);
+	set->data = (gg_dataset) {set->rows, n, of->dim, of->element, GG_METRIC_IP};
+	set->nq = nq;
+}
+
+static void
+close_set(product_set *set)
+{
+	free(set->rows);
+	free(set->queries);
+}
+
+/* The recall of a graph, which is checked and freed. */
+static double
+graph_recall(const product_set *set, gg_graph *graph, const char *what)
+{
+	double		found;
+
+	harness_graph_check(graph, set->data.n, DEGREE, true, what);
+	found = recall(&set->data, graph, set->queries, set->nq);
+	gg_graph_free(graph);
+	return found;
+}
+
+#endif							/* GG_TEST_PRODUCT_CASES_H */
