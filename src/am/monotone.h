@@ -45,9 +45,9 @@ typedef struct GgStep
 
 typedef struct GgMonotone
 {
-	Node	   *inner;			/* what the chain begins with: a distance, if the caller finds it so */
-	int			direction;		/* 1: the expression rises with it, -1: it falls, 0: that hangs on the
-								 * sign of an operand that only execution knows */
+	Node	   *inner;			/* the chain begins with it; the caller finds out what it is */
+	/* 1: the expression rises with it; -1: it falls; 0: an operand's sign is not known yet */
+	int			direction;
 	int			nsteps;
 	GgStep		steps[GG_MOST_STEPS];	/* the outermost first */
 } GgMonotone;
