@@ -15,7 +15,7 @@
  *
  * Only numbers that are no row's come to the condition, and only built-in functions see them.  So
  * nothing is learned of rows that a security barrier hides.  An error of the condition (overflow)
- * says nothing of any row: the scan then has no such end.
+ * says nothing of any row.  Where there is one next to the end, the scan has no such end.
  *
  * Operands are evaluated when a scan begins, as those of index conditions are: parameters may have
  * other values than at the last scan.
@@ -186,7 +186,7 @@ Evaluate(Condition *condition, ExprContext *context, const ScanKeyData *key)
 }
 
 static bool
-Holds(Condition *condition, double distance)
+Compute(Condition *condition, double distance)
 {
 	Datum		value = Float8GetDatum(distance);
 
@@ -202,6 +202,38 @@ Holds(Condition *condition, double distance)
 			value = FunctionCall2(&step->function, value, step->value);
 	}
 	return DatumGetBool(value);
+}
+
+typedef enum Answer
+{
+	FAILS,
+	HOLDS,
+	NO_ANSWER					/* an error: the number is too large for a step, say */
+} Answer;
+
+/*
+ * Does the condition hold at the least value that the operator can have at this distance?  The functions of the steps take no locks and hold no resources, so that an error
+ * of theirs can be caught without a subtransaction.
+ */
+static Answer
+Ask(Condition *condition, const GgBound *bound, float distance)
+{
+	const MemoryContext context = CurrentMemoryContext;
+	volatile Answer answer = NO_ANSWER;
+
+	PG_TRY();
+	{
+		answer = Compute(condition, GgBoundOf(bound, distance)) ? HOLDS : FAILS;
+	}
+	PG_CATCH();
+	{
+		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return answer;
 }
 
 /* Floats in their order, as integers. */
@@ -238,46 +270,27 @@ Bisect(Condition *condition, const Range *range)
 {
 	int64		low = PlaceOf(range->least),
 				high = PlaceOf(range->most);
+	Answer		behind = Ask(condition, &range->bound, range->most);
+	const Answer before = Ask(condition, &range->bound, range->least);
 
-	if (Holds(condition, GgBoundOf(&range->bound, range->most)))
+	if (behind == HOLDS || before == NO_ANSWER || (before == FAILS && !condition->falls))
 		return get_float4_infinity();
-	if (!Holds(condition, GgBoundOf(&range->bound, range->least)))
-		return condition->falls ? -get_float4_infinity() : get_float4_infinity();
+	if (before == FAILS)
+		return -get_float4_infinity();
 	while (high - low > 1)
 	{
 		const int64 middle = low + (high - low) / 2;
+		const Answer answer = Ask(condition, &range->bound, FloatAt((int32) middle));
 
-		if (Holds(condition, GgBoundOf(&range->bound, FloatAt((int32) middle))))
+		if (answer == HOLDS)
 			low = middle;
 		else
+		{
 			high = middle;
+			behind = answer;
+		}
 	}
-	return FloatAt((int32) low);
-}
-
-/*
- * The functions of the steps take no locks and hold no resources, so that an error of theirs can be
- * caught without a subtransaction.
- */
-static float
-BisectOrNone(Condition *condition, const Range *range)
-{
-	const MemoryContext context = CurrentMemoryContext;
-	volatile float farthest = get_float4_infinity();
-
-	PG_TRY();
-	{
-		farthest = Bisect(condition, range);
-	}
-	PG_CATCH();
-	{
-		if (ERRCODE_TO_CATEGORY(geterrcode()) != ERRCODE_DATA_EXCEPTION)
-			PG_RE_THROW();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	return farthest;
+	return behind == FAILS ? FloatAt((int32) low) : get_float4_infinity();
 }
 
 /* Between what distances are rows?  False: nothing is known of them. */
@@ -316,7 +329,7 @@ GgFarthest(const GgScanOpaque *so, const ScanKeyData *key)
 		float		own = -get_float4_infinity();
 
 		if (Evaluate(condition, within->context, key))
-			own = known && condition->used ? BisectOrNone(condition, &range) :
+			own = known && condition->used ? Bisect(condition, &range) :
 				get_float4_infinity();
 		farthest = Min(farthest, own);
 	}
