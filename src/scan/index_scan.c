@@ -169,7 +169,10 @@ FillHead(GgScanOpaque *so, GgStream *stream)
 	return true;
 }
 
-/* The stream to take the next node from.  Late rows come when every stream has nothing else. */
+/*
+ * The stream to take the next node from.  Late rows come when every stream has nothing else.  A
+ * stream whose head is too far has nothing else, either.
+ */
 static GgStream *
 NearestStream(GgScanOpaque *so)
 {
@@ -179,13 +182,48 @@ NearestStream(GgScanOpaque *so)
 	{
 		GgStream   *stream = &so->streams[i];
 
-		if (!FillHead(so, stream))
+		if (!FillHead(so, stream) || stream->head.distance > so->farthest)
 			continue;
 		if (best == NULL || stream->late < best->late ||
 			(stream->late == best->late && stream->head.distance < best->head.distance))
 			best = stream;
 	}
 	return best;
+}
+
+static int
+CompareLate(const void *a, const void *b)
+{
+	const GgLateNode *left = a;
+	const GgLateNode *right = b;
+
+	return left->distance < right->distance ? 1 : -(left->distance > right->distance);
+}
+
+/*
+ * The stream to take the next node from where the scan ended at a distance: one that was kept back.
+ * Several lists may have named it.
+ */
+static GgStream *
+LateStream(GgScanOpaque *so)
+{
+	if (!so->beyond && so->nlate > 1)
+		qsort(so->late, so->nlate, sizeof(GgLateNode), CompareLate);
+	so->beyond = true;
+	while (so->nlate > 0)
+	{
+		const GgLateNode *late = &so->late[--so->nlate];
+		GgStream   *stream = late->stream;
+
+		/* an exact pass has handed out all that were not */
+		if (stream->ops == &gg_exact_stream || GgWasReturned(stream, late->node))
+			continue;
+		GgMarkReturned(so, stream, late->node);
+		stream->head = (gg_candidate) {.distance = late->distance, .node = late->node};
+		stream->late = true;
+		return stream;
+	}
+	return NULL;
 }
 
 /* ---- rows of a node ---------------------------------------------------- */
@@ -350,12 +388,15 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->current = NULL;
 	so->row_next = so->row_end = 0;
 	so->query = NULL;
-	GgMakeFilter(so, scan);
+	GgMakeFilter(so, scan->keyData, scan->numberOfKeys);
 	memset(scan->xs_orderbynulls, true, scan->numberOfOrderBys * sizeof(bool));
 	so->nreturned = 0;
 	so->returned = NULL;
 	so->returned_cap = 0;
-	so->by_table = false;
+	so->by_table = so->beyond = false;
+	so->farthest = so->farthest_row = get_float4_infinity();
+	so->late = NULL;
+	so->nlate = so->late_room = 0;
 	memset(so->code_queries, 0, sizeof(so->code_queries));
 	memset(&so->own_nearest, 0, sizeof(GgNearest));
 	so->nearest = &so->own_nearest;
@@ -493,6 +534,25 @@ TheQuery(void *arg, int number)
 	return ((const GgScanOpaque *) arg)->query;
 }
 
+/* Find out where conditions on the distance end the scan.  False: no row fulfils them. */
+static bool
+EndAtDistance(GgScanOpaque *so, const ScanKeyData *key)
+{
+	const GgTold *told = key->sk_func.fn_extra;
+	float		farthest;
+
+	/* operands are not evaluated where there is no row */
+	if (told == NULL || told->within == NULL ||
+		(so->meta->nsegments == 0 && so->meta->delta_pages == 0))
+		return true;
+	farthest = GgFarthest(so, key);
+	if (so->by_table)
+		so->farthest_row = farthest;
+	else
+		so->farthest = farthest;
+	return farthest != -get_float4_infinity();
+}
+
 /*
  * The metapage is copied here, after the scan's snapshot was taken: every row committed before the
  * snapshot is in the segments and delta pages that the copy names.
@@ -502,11 +562,15 @@ PrepareScan(IndexScanDesc scan)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	const GgOpclass *opclass = GgIndexOpclass(scan->indexRelation);
+	const GgTold *told;
 	ScanKey		key;
 
 	RefuseScan(scan);
 	pgstat_count_index_scan(scan->indexRelation);
 	GgCountSearch(scan);
+	told = scan->orderByData[0].sk_func.fn_extra;
+	if (told != NULL && told->sets != NIL && !so->impossible)
+		GgTakeSets(scan, told->sets);
 	if (so->impossible)
 		return;
 
@@ -532,6 +596,12 @@ PrepareScan(IndexScanDesc scan)
 	so->keeps_back = so->mode != GG_ITERATIVE_RELAXED && !so->by_table;
 	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
+	if (!EndAtDistance(so, key))
+	{
+		so->impossible = true;
+		so->by_table = false;
+		return;
+	}
 	AddSegments(so);
 	so->device.answered = false;
 	so->prepared = true;
@@ -569,7 +639,9 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 				GgTidMatches(so, tid))
 				return true;
 		}
-		stream = NearestStream(so);
+		stream = so->beyond ? NULL : NearestStream(so);
+		if (stream == NULL)
+			stream = LateStream(so);
 		if (stream == NULL)
 			return false;
 		EnterNode(so, stream);
@@ -660,7 +732,9 @@ GgLeastDistance(IndexScanDesc scan)
 		least = -get_float4_infinity();
 	else if (so->row_next < so->row_end)
 		least = so->distance;
-	for (int i = 0; so->started && i < so->nstreams; i++)
+	if (so->nlate > 0)
+		least = -get_float4_infinity();
+	for (int i = 0; so->started && !so->beyond && i < so->nstreams; i++)
 	{
 		GgStream   *stream = &so->streams[i];
 
@@ -670,6 +744,8 @@ GgLeastDistance(IndexScanDesc scan)
 			least = Min(least, stream->ops->least(so, stream));
 	}
 	MemoryContextSwitchTo(old);
+	if (least > so->farthest)
+		return get_float8_infinity();
 	if (isinf(least))
 		return least;
 	return GgBoundOf(&so->bound, least);
