@@ -26,9 +26,10 @@
  * A child that is no index scan (a sort, a foreign table's) begins with the node.  It, and a scan
  * of another index, is fetched from at first, as core does.
  *
- * Rows come in the order in which core's node returns them, with two exceptions.  Rows at equal
+ * Rows come in the order in which core's node returns them, with three exceptions.  Rows at equal
  * distance may change places.  Under relaxed_order a partition's row may come later whose distance
- * is less than its lists said.
+ * is less than its lists said.  Rows that an index without vectors finds late under strict_order
+ * (table_order.c) come after the others of all partitions.
  */
 #include "scan/scan.h"
 #include "scan/ready_scan.h"
@@ -55,6 +56,7 @@ typedef struct Partition
 	bool		ours;			/* it has, and scans a gpugraph index */
 	bool		searched;		/* its scan has begun */
 	bool		fetched;		/* its next row, which is in the slot */
+	bool		late;			/* it has only rows left that were found late */
 	double		least;			/* where it was not: that row has this distance at least */
 	TupleTableSlot *slot;
 	GgKnown    *known;			/* of its index, where it may stay closed; or NULL */
@@ -107,11 +109,13 @@ Compare(Datum a, Datum b, void *arg)
 	const PartitionsState *node = arg;
 	const int	left = DatumGetInt32(a);
 	const int	right = DatumGetInt32(b);
-	const int	order = float8_cmp_internal(Place(node, right), Place(node, left));
+	const Partition *one = &node->partitions[left];
+	const Partition *other = &node->partitions[right];
+	int			order = (int) other->late - (int) one->late;
 
-	if (order != 0)
-		return order;
-	return (int) node->partitions[left].fetched - (int) node->partitions[right].fetched;
+	if (order == 0)
+		order = float8_cmp_internal(Place(node, right), Place(node, left));
+	return order != 0 ? order : (int) one->fetched - (int) other->fetched;
 }
 
 /* ---- partitions begin ---------------------------------------------------- */
@@ -376,6 +380,7 @@ BeginAll(PartitionsState *node)
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 	{
 		Leave(&node->partitions[i]);
+		node->partitions[i].late = false;
 		binaryheap_add_unordered(node->heap, Int32GetDatum(i));
 	}
 	binaryheap_build(node->heap);
@@ -403,6 +408,9 @@ FetchFirst(PartitionsState *node)
 			(void) binaryheap_remove_first(node->heap);
 			return;
 		}
+		if (partition->ours)
+			partition->late =
+				GgReturnsLate(((IndexScanState *) partition->state)->iss_ScanDesc);
 	}
 	binaryheap_replace_first(node->heap, Int32GetDatum(i));
 }

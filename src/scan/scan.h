@@ -316,6 +316,9 @@ extern bool GgNextInTableOrder(IndexScanDesc scan,
 											 ItemPointer tid),
 							   ItemPointer tid);
 
+/* Has such a scan only rows left that are nearer than some before them? */
+extern bool GgReturnsLate(IndexScanDesc scan);
+
 /* Before so->context is reset or deleted. */
 extern void GgEndTableOrder(GgScanOpaque *so);
 

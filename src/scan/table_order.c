@@ -429,3 +429,11 @@ GgNextInTableOrder(IndexScanDesc scan,
 	*tid = row->tid;
 	return true;
 }
+
+bool
+GgReturnsLate(IndexScanDesc scan)
+{
+	const GgTableOrder *order = ((GgScanOpaque *) scan->opaque)->table_order;
+
+	return order != NULL && order->late.next > 0;
+}

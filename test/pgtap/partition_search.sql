@@ -241,4 +241,24 @@ SELECT make_by(metric) FROM unnest(ARRAY['cosine', 'ip', 'l1']) metric;
 SELECT is_same(format('SELECT id FROM by_%s ORDER BY val %s %L LIMIT 20', metric, op, :q), metric)
 FROM (VALUES ('cosine', '<=>'), ('ip', '<#>'), ('l1', '<+>')) v (metric, op);
 
+-- Rows that an index without vectors finds late come after those of all partitions, and not where
+-- their own one has no others left: of the rows near a query, which one partition has.
+CREATE TABLE coded (LIKE items) PARTITION BY LIST (big);
+CREATE TABLE coded_near PARTITION OF coded FOR VALUES IN (-1);
+CREATE TABLE coded_rest PARTITION OF coded DEFAULT;
+INSERT INTO coded SELECT id, cat, CASE WHEN row_number() OVER (ORDER BY val <-> :q) > 60 THEN big
+	ELSE -1 END, val FROM items;
+CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops) WITH (storage = 'int4');
+ANALYZE coded;
+CREATE FUNCTION out_of_order(k int) RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FILTER (WHERE d < before)
+	FROM (SELECT d, lag(d) OVER (ORDER BY n) AS before
+		FROM (SELECT row_number() OVER () AS n, d FROM (SELECT val <-> asked.near AS d
+			FROM coded, (SELECT val AS near FROM items WHERE id = 1 OFFSET 0) asked
+			ORDER BY val <-> (SELECT val FROM items WHERE id = 1) LIMIT k) r) r) r $$;
+SET gpugraph.rerank_size = 10;
+SELECT is(out_of_order(1000), 0::bigint, 'rows that are found late come after all partitions');
+SELECT is(out_of_order(10000), 1::bigint, 'and in order');
+RESET gpugraph.rerank_size;
+
 SELECT * FROM finish();

@@ -50,6 +50,14 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(of_index($node, 'delta_pages > 10 AND refreshes = 1'), 't', 'the next one does not');
 truth_by_device($node, 'refreshed');
 
+$node->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 2000');
+like(($node->psql('postgres', "\\set VERBOSITY verbose
+	SET gpugraph.fault = device_memory; SELECT gpugraph_prewarm('items_idx')"))[2],
+	qr/ERROR:  53200: .*out of device memory/s, 'one that finds no memory says so');
+truth_by_device($node, 'no memory');
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+
 # ---- loaders that are terminated at any point
 my $killer = start_psql($node, <<'SQL');
 DO $$

@@ -312,6 +312,7 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 	if (failed_since)
 	{
 		obstacle->failed = true;
+		obstacle->cause = resident->reason;
 		obstacle->corrupt = resident->corrupt;
 		strlcpy(obstacle->error, resident->error, sizeof(obstacle->error));
 	}

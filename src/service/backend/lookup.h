@@ -18,7 +18,8 @@ typedef enum GgAsker
 /* What stands in the way of a hit. */
 typedef struct GgObstacle
 {
-	bool		failed;			/* a load or refresh failed after since_us */
+	bool		failed;			/* a load or refresh failed after since_us ... */
+	GgReason	cause;			/* ... by this */
 	GgReason	reason;
 	bool		corrupt;		/* the index is */
 	char		error[GG_LOAD_ERROR];

@@ -69,7 +69,7 @@ ReportFailure(Relation index, const GgObstacle *obstacle)
 {
 	ereport(ERROR,
 			(errcode(obstacle->corrupt ? ERRCODE_INDEX_CORRUPTED :
-					 obstacle->reason == GG_REASON_MEMORY ? ERRCODE_OUT_OF_MEMORY :
+					 obstacle->cause == GG_REASON_MEMORY ? ERRCODE_OUT_OF_MEMORY :
 					 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("could not load index \"%s\" onto the device", RelationGetRelationName(index)),
 			 errdetail("%s", obstacle->error),
