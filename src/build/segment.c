@@ -309,7 +309,7 @@ EngineCancelled(void *ctx)
 	return GgServeInterrupts(&build->caught);
 }
 
-/* Learn the edges of the index's sample or, where a GPU built, of rows, if there is one. */
+/* Learn the edges of the index's sample, if there is one. */
 static void
 LearnEdges(GgBuild *build, GgSegmentWork *work)
 {
@@ -320,22 +320,17 @@ LearnEdges(GgBuild *build, GgSegmentWork *work)
 		.data = DataSet(build, work), .offsets = work->offsets, .graph = &work->graph,
 		.seed = (uint64) build->meta->seed
 	};
-	GgLearnSample *sample = build->sample;
 	gg_status	status;
 	uint32		edges;
 
-	if (sample == NULL && build->plan.engine != &gg_cpu_engine)
-		sample = GgSampleRows(&graph.data, graph.seed);
-	if (sample == NULL)
+	if (build->sample == NULL)
 		return;
 	GgEnterPhase(GG_BUILD_LEARN, work->segment->nodes, 0);
 	build->engine_phase = -1;
-	status = GgLearnNewGraph(sample, &graph, build->plan.engine, &control, &edges);
+	status = GgLearnNewGraph(build->sample, &graph, build->plan.engine, &control, &edges);
 	GgThrowInterrupts(build->caught);
 	GgCheckStatus(&status, "learning edges of a gpugraph index");
 	GgSetLearnedEdges(work->segment, edges);
-	if (sample != build->sample)
-		GgFreeSample(sample);
 }
 
 /* The thread has ended. */

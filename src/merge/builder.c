@@ -88,8 +88,6 @@ RunEngine(GgMerge *merge, const gg_engine *engine)
 	}
 	GgEndCall(&merge->call);
 	GgFreeScratch(&merge->files.scratch, true);
-	merge->by_cpu = engine == &gg_cpu_engine ||
-		(engine == NULL && gg_service_engine == GG_SERVICE_CPU);
 	if (engine == NULL)
 		snprintf(merge->builder, sizeof(merge->builder), "device %d", device);
 	else
@@ -170,10 +168,7 @@ BuildHere(GgMerge *merge)
 	GgCheckStatus(&status, "merging segments of a gpugraph index");
 }
 
-/*
- * Learn the edges of the index's sample or, where a GPU built, of rows, if there is one.  A graph
- * that is built anew is to forget the sample.
- */
+/* Learn the edges of the index's sample, if it has one, which a graph built anew is to forget. */
 static void
 LearnMerged(GgMerge *merge)
 {
@@ -182,17 +177,14 @@ LearnMerged(GgMerge *merge)
 		.data = DataSet(merge), .offsets = merge->offsets, .graph = merge->graph,
 		.seed = (uint64) merge->meta->seed
 	};
-	GgLearnSample *sample = NULL;
+	GgLearnSample *sample;
 	gg_status	status;
 
-	if (!merge->anew)
-	{
-		GgBeginSlice(merge->target);
-		sample = GgReadSample(merge->target->index);
-		GgEndSlice(merge->target);
-	}
-	if (sample == NULL && !merge->by_cpu)
-		sample = GgSampleRows(&graph.data, graph.seed);
+	if (merge->anew)
+		return;
+	GgBeginSlice(merge->target);
+	sample = GgReadSample(merge->target->index);
+	GgEndSlice(merge->target);
 	if (sample == NULL)
 		return;
 	GgTellPhase(merge, GG_MERGE_LEARN, merge->nodes);

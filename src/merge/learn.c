@@ -46,18 +46,6 @@
  *		128, 256, 256			.9456	.8598	3.7
  *		128, 256, 512			.9487	.8609	4.1
  *		128, 256, 256, 512		.9502	.8613	4.7
- *
- * Under inner product the nearest rows of a query are the long ones of several clusters, and a GPU
- * links rows that are near after the MIPS reduction (kernels/build/build.h).  So where rows differ
- * in length, a GPU has built the graph, and the index has no sample, some of its rows are one.
- * Recall@10 at itopk 64 of other rows and seconds of the build, 2 threads, by how many rows are
- * queries: 40,000 x 128 in 100 clusters, the longest 2.5 times the mean; 400,000 of these; 40,000 x
- * 64, one row of 1,000 a thousand times as long; 30,000 x 16, normal.
- *
- *		none		.9370 1.7		.9447 13.3		.7380 1.4		.9743 1.5
- *		500 (625)	.9890 1.9		.9867 17.1		.9983 1.5		.9857 1.6
- *		2,500		.9940 2.2		.9933 17.9		1.0000 1.7		.9927 1.9
- *		10,000		.9980 3.1		.9967 21.2		1.0000 2.3		.9947 2.6
  */
 #include "merge/merge.h"
 #include "service/shared/service.h"
@@ -66,7 +54,6 @@
 #include "keys.h"
 #include "miscadmin.h"
 #include "rules/learn.h"
-#include "rules/random.h"
 #include "utils/memutils.h"
 
 /* Rows that are measured at a time take half of maintenance_work_mem, and are so many at least. */
@@ -83,20 +70,6 @@ static const struct
 }			walks[] = {{128}, {256}, {256, 1u << 18}, {512, 1u << 18}};
 #define LEAST_WALKED	4096
 #define ROWS_PER_QUERY	4
-
-/*
- * Rows as a sample: one row of so many is a query, up to so many, where the longest one's squared
- * length is so many times the mean.
- */
-#define ROWS_PER_OWN_QUERY	16
-#define MOST_OWN_QUERIES	4096
-#define LENGTHS_DIFFER		1.1
-
-/*
- * Walks do not find long rows before there are edges to them.  So many pairs are measured instead,
- * which takes seconds.
- */
-#define MOST_OWN_PAIRS		(UINT64CONST(1) << 28)
 
 typedef struct GgLearning
 {
@@ -469,57 +442,6 @@ TakeQueries(const GgLearnSample *sample, uint32 nodes, uint32 *count)
 	return queries;
 }
 
-/* One row as floats. */
-static void
-TakeRow(const gg_dataset *data, uint32 row, float *query)
-{
-	const Size	at = (Size) row * data->dim;
-
-	if (data->element == GG_ELEMENT_F16)
-		gg_halves_to_floats((const uint16 *) data->rows + at, query, data->dim);
-	else
-		memcpy(query, (const float *) data->rows + at, data->dim * sizeof(float));
-}
-
-GgLearnSample *
-GgSampleRows(const gg_dataset *data, uint64 seed)
-{
-	const Size	row_bytes = data->dim * sizeof(float);
-	const uint32 most = Min(MOST_OWN_QUERIES, GG_SAMPLE_BYTES / row_bytes);
-	const uint32 count = Min(data->n / ROWS_PER_OWN_QUERY, most);
-	GgLearnSample *sample;
-	float	   *queries;
-	double		longest = 0;
-	double		sum = 0;
-
-	if (data->metric != GG_METRIC_IP || count == 0)
-		return NULL;
-	queries = MemoryContextAllocHuge(CurrentMemoryContext, count * row_bytes);
-	for (uint32 i = 0; i < count; i++)
-	{
-		const uint32 apart = data->n / count;
-		float	   *query = queries + (Size) i * data->dim;
-		double		length = 0;
-
-		TakeRow(data, i * apart + (uint32) (gg_random_at(seed, i) % apart), query);
-		for (uint32 d = 0; d < data->dim; d++)
-			length += (double) query[d] * query[d];
-		longest = Max(longest, length);
-		sum += length;
-	}
-	if (longest * count <= LENGTHS_DIFFER * sum)
-	{
-		pfree(queries);
-		return NULL;
-	}
-	sample = palloc(sizeof(GgLearnSample));
-	*sample = (GgLearnSample) {
-		.queries = queries, .dimensions = data->dim, .count = count, .edges = GG_LEARNED_EDGES,
-		.of_rows = true
-	};
-	return sample;
-}
-
 /* Nodes that are looked for: some of pieces that stay have no row. */
 #define KEYS			(2 * GG_LEARN_LIST)
 
@@ -609,7 +531,6 @@ GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_e
 		return status;
 	rule.edges = Min(sample->edges, gg_learn_most_edges(rule.degree));
 	queries = TakeQueries(sample, rule.n, &rule.count);
-	measured |= sample->of_rows && (uint64) rule.n * rule.count <= MOST_OWN_PAIRS;
 	keys = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule.count * KEYS * sizeof(uint64));
 	if (measured)
 	{

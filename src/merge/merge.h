@@ -390,7 +390,6 @@ typedef struct GgLearnSample
 	uint32		dimensions;
 	uint32		count;
 	uint32		edges;			/* of a node, at most */
-	bool		of_rows;		/* GgSampleRows() */
 } GgLearnSample;
 
 /*
@@ -400,12 +399,6 @@ typedef struct GgLearnSample
  */
 extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
 						   const GgLearnSample *sample, bool store, int threads);
-
-/*
- * Rows as the sample of an index that has none: under inner product, where they differ in length,
- * for a graph that a GPU has built.  NULL elsewhere.  Allocates.
- */
-extern GgLearnSample *GgSampleRows(const gg_dataset *data, uint64 seed);
 
 /* A graph that is to be written, and whose nodes have rows. */
 typedef struct GgNewGraph

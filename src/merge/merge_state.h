@@ -60,7 +60,6 @@ typedef struct GgMerge
 	gg_graph   *graph;
 	gg_graph	own;			/* the same where an engine of this process made it */
 	char		builder[32];
-	bool		by_cpu;			/* the CPU engine made it, of this process or of the service */
 	uint32		learned;		/* as in GgLearnNewGraph() */
 	GgPivotEntry *pivots;
 	GgNewArray	arrays[7];

@@ -9,10 +9,11 @@
  *	3. What a node has taken and does not have yet goes into its free places, then in place of its
  *	   last edges that it has not taken.  A learned edge has no mark; an edge that was there keeps
  *	   its mark and its place.
- *	4. Nodes that can no longer be reached from the pivots are linked again (reach.h).
+ *	4. Nodes that can no longer be reached from the pivots are linked again (reach.h), in place of
+ *	   edges that were not taken, as far as there are any.
  *
  * What nodes take depends on the sample alone, and what is there counts as taken.  So learning
- * twice from the same sample changes nothing, unless step 4 had to link a node.  Edges are replaced
+ * twice from the same sample changes nothing.  Edges are replaced
  * in the last `edges` places only, but for these links.  So learning from one sample after another
  * replaces learned edges, and the first places stay as they were built.
  *
@@ -118,6 +119,21 @@ list_has(const uint32_t *list, uint32_t length, uint32_t neighbor)
 	return false;
 }
 
+/* What a node has taken stays where it is linked to others; for gg_reach. */
+typedef struct taken_edges
+{
+	const uint64_t *offers;
+	uint32_t	edges;
+} taken_edges;
+
+static bool
+has_taken(const void *of, uint32_t from, uint32_t neighbor)
+{
+	const taken_edges *taken = of;
+
+	return is_taken(taken->offers + (size_t) from * taken->edges, taken->edges, neighbor);
+}
+
 /* Step 3 for one node: how many edges are new. */
 static uint32_t
 replace_edges(const gg_learn_input *input, const uint64_t *taken, uint32_t *list)
@@ -181,8 +197,9 @@ change_lists(const gg_learn_input *input, const gg_control *control, uint32_t *a
 /* Step 4. */
 static gg_status
 connect(const gg_learn_input *input, const gg_control *control, uint32_t *adjacency,
-		gg_learn_stats *stats)
+		const uint64_t *offers, gg_learn_stats *stats)
 {
+	const taken_edges taken = {offers, input->edges};
 	gg_reach	reach;
 	gg_status	status = gg_reach_create(&reach, "gg_learn", adjacency, input->n, input->degree,
 										 is_cancelled, &control);
@@ -190,6 +207,8 @@ connect(const gg_learn_input *input, const gg_control *control, uint32_t *adjace
 	if (status.code == GG_OK)
 	{
 		memset(reach.parent, 0xFF, sizeof(uint32_t) * input->n);
+		reach.spared = has_taken;
+		reach.of = &taken;
 		for (uint32_t i = 0; i < input->npivots; i++)
 			if (!gg_reach_has(&reach, input->pivots[i]))
 				gg_reach_root(&reach, input->pivots[i]);
@@ -241,6 +260,8 @@ gg_learn(const gg_learn_input *input, const gg_control *control, uint32_t *adjac
 					   input->n);
 	memset(offers, 0xFF, bytes);
 	status = change_lists(input, control, adjacency, offers, stats);
+	if (status.code == GG_OK)
+		status = connect(input, control, adjacency, offers, stats);
 	free(offers);
-	return status.code == GG_OK ? connect(input, control, adjacency, stats) : status;
+	return status;
 }

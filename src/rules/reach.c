@@ -99,6 +99,19 @@ gg_reach_spread(gg_reach *reach)
 	}
 }
 
+/* May `from` give the edge in this place? */
+static inline bool
+reach_gives(const gg_reach *reach, uint32_t from, uint32_t edge)
+{
+	const uint32_t neighbor = edge & ~GG_EDGE_MARK;
+
+	if (edge == GG_NO_NODE)
+		return true;
+	if (edge == neighbor && reach->parent[edge] == from)
+		return false;
+	return !reach->spared || !reach->spared(reach->of, from, neighbor);
+}
+
 bool
 gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan)
 {
@@ -112,7 +125,7 @@ gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan)
 		else if (at < reach->degree ||
 				 (list[i] == GG_NO_NODE && i > 0 && list[i - 1] == GG_NO_NODE))
 			continue;
-		else if ((list[i] & GG_EDGE_MARK) != 0 || reach->parent[list[i]] != from)
+		else if (reach_gives(reach, from, list[i]))
 			at = i;
 	}
 	if (at == reach->degree)
@@ -194,6 +207,7 @@ gg_reach_root_left(gg_reach *reach, uint32_t most)
 {
 	uint32_t	roots = 0;
 
+	reach->spared = NULL;
 	for (uint32_t i = 0; i < reach->nleft && !gg_reach_stopping(reach); i++)
 	{
 		uint32_t	orphan = reach->left[i];

@@ -35,6 +35,10 @@ typedef struct gg_reach
 	uint32_t	nleft;
 	uint32_t	links;			/* edges replaced so far */
 
+	/* edges that are given last of all, or NULL: there are none */
+	bool		(*spared) (const void *of, uint32_t from, uint32_t neighbor);
+	const void *of;
+
 	/* asked every now and then whether to give up; once it said so, all calls return early */
 	bool		(*stop) (void *ctx);
 	void	   *ctx;
@@ -78,7 +82,7 @@ extern void gg_reach_spread(gg_reach *reach);
 /*
  * Make orphan a neighbour of from, a reached node, and search on from it.  A marked edge between
  * them loses its mark.  Else the edge goes into the first free slot, or in place of the last edge
- * that is no tree edge; false where all are.
+ * that is no tree edge, nor spared; false where all are.
  */
 extern bool gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan);
 
@@ -92,7 +96,7 @@ extern bool gg_reach_link_all(gg_reach *reach, gg_reach_rule rule, const void *a
 /*
  * Make the orphans in left roots, in order, as long as there are fewer than most new ones; after
  * that link them from the node reached last, which is a leaf of its tree and always has an edge to
- * give.  An orphan that was reached meanwhile is passed over.  Afterwards left holds the new roots.
+ * give, for none is spared any more.  An orphan that was reached meanwhile is passed over.  Afterwards left holds the new roots.
  */
 extern void gg_reach_root_left(gg_reach *reach, uint32_t most);
 

@@ -119,6 +119,22 @@ my %cases = (
 		qr/the table has another vector in the row of the TID \(0,\d+\)/, 1 ],
 	vector_code_delta => [ sub { patch($_[0], DELTA, 8, peek($_[0], DELTA, 8, 1) ^ "\1");
 		undef }, qr/the table has another vector in the row of the TID \(\d+,\d+\)/, 1 ],
+	# the mean that codes are centred by
+	mean_value => [ sub { patch($_[0], MEAN, 4, pack('f', 900)); undef },
+		qr/the table has another vector in the row of the TID \(\d+,\d+\)/, 1 ],
+	mean_nan => [ sub { patch($_[0], MEAN, 4, $nan); undef },
+		qr/the mean of codes has the element nan/i ],
+	mean_stamp => [ sub { patch_stamp($_[0], MEAN, 16, pack('S', TIDS)) },
+		qr/page is not number 0 of kind 14/ ],
+	mean_lost => [
+		sub {
+			my $d = read_directory($_[0]);
+			my ($i) = grep { $d->{extents}[$_][3] == MEAN } 0 .. $#{ $d->{extents} };
+
+			patch($_[0], META, $d->{extents_at} + $i * EXTENT + 12, pack('S', FREE));
+			return;
+		},
+		qr/the directory has 0 pages of the mean of codes, of 4 dimensions/ ],
 	self_loop => [ sub { patch($_[0], ADJACENCY, 5 * LIST, pack('L', 5)) },
 		qr/the list of node 5 has 5 itself/ ],
 	edge_twice => [ sub { patch($_[0], ADJACENCY, 5 * LIST,
@@ -247,9 +263,11 @@ my $node = new_node('corruption');
 for my $case (sort keys %cases)
 {
 	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : $case eq 'vector_half' ?
-		qw(l2 float16) : $case =~ /^vector_code/ ? qw(l2 int8) : qw(l2 float32);
+		qw(l2 float16) : $case =~ /^(?:vector_code|mean)/ ? qw(l2 int8) : qw(l2 float32);
 	my $columns = $case =~ /^filter/ ? ', cat, name' : '';
-	my ($rows, $segment_rows) = $case =~ /^two/ ? (3000, 1500) : (300, 0);
+	# a mean is taken of 1,000 rows or more
+	my ($rows, $segment_rows) = $case =~ /^two/ ? (3000, 1500) :
+		$case =~ /^mean/ ? (1500, 0) : (300, 0);
 
 	$node->safe_psql('postgres', <<"SQL");
 CREATE TABLE $case (id int, val vector(4), cat int GENERATED ALWAYS AS (nullif(id % 50, 1)) STORED,
