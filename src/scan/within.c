@@ -133,7 +133,7 @@ GgMakeWithin(IndexScanState *scan, bool *all)
 
 /* ---- one scan -------------------------------------------------------------- */
 
-/* May a step be computed with this operand?  Of one that is infinite or no number little is said. */
+/* May a step be computed with this operand?  Little is said of one that is infinite or NaN. */
 static bool
 IsSound(const Step *step)
 {
@@ -212,8 +212,9 @@ typedef enum Answer
 } Answer;
 
 /*
- * Does the condition hold at the least value that the operator can have at this distance?  The functions of the steps take no locks and hold no resources, so that an error
- * of theirs can be caught without a subtransaction.
+ * Does the condition hold at the least value that the operator can have at this distance?  The
+ * functions of the steps take no locks and hold no resources, so that an error of theirs can be
+ * caught without a subtransaction.
  */
 static Answer
 Ask(Condition *condition, const GgBound *bound, float distance)
