@@ -607,7 +607,7 @@ sub one_round
 {
 	my ($round) = @_;
 	my $phase = $phases[ $round % @phases ];
-	my $base = 10_000 * ($round + 1);
+	my $base = 100_000 * ($round + 1);	# nobody writes 50,000 rows in a round
 	my $seen = -s $node->logfile;
 	my @writers;
 	my $how = '';
@@ -615,7 +615,7 @@ sub one_round
 	@wrong = ();
 	eval {
 		$node->safe_psql('postgres', 'CHECKPOINT') if chance(0.3);
-		@writers = map { start_writer($base + 5000 * $_) } 0, 1;
+		@writers = map { start_writer($base + 50_000 * $_) } 0, 1;
 		$how = $phase eq 'load' ? strike_load() : $phase =~ /^errors/ ? meet_errors() :
 			$phase eq 'any time' ? strike_any_time() : strike_at_place($phase);
 		usleep(100_000) if $how !~ /kill|stop/;

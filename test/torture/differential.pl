@@ -257,9 +257,9 @@ sub compare
 		|| $short > 0 && !$off && (!$s->{bound} || $exact);
 
 	# order.  An index without vectors has rows that come last, which are in order, too; core's
-	# MergeAppend does not know of them.
+	# MergeAppend does not know of them.  So has every scan that came to its end, or to a bound.
 	my $relaxed = ($s->{set}{'gpugraph.iterative_scan'} // '') eq 'relaxed_order';
-	my $late = ($schema->{options}{storage} // '') =~ /^int/;
+	my $late = ($schema->{options}{storage} // '') =~ /^int/ || $s->{bound};
 	my $cut = @$got >= $s->{limit} && $s->{total} > $s->{limit} + $s->{offset} + 5;
 	my $apart = $late && $schema->{parted}
 		&& ($s->{set}{'gpugraph.enable_partition_search'} // '') eq 'off';
@@ -277,7 +277,7 @@ sub compare
 	my @sorted = sort { $a <=> $b } @$d;
 	my @truth = sort { $a <=> $b } @$plain_d;
 	my $last = @truth ? $truth[-1] : 0;
-	for my $i (($relaxed || $late) && $s->{offset} ? () : 0 .. min($#sorted, $#truth))
+	for my $i (($relaxed || $late || !$cut) && $s->{offset} ? () : 0 .. min($#sorted, $#truth))
 	{
 		my $more = $sorted[$i] - $truth[$i];
 
