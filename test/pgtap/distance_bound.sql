@@ -100,8 +100,8 @@ BEGIN
 END $$;
 SELECT with_index(op, opclass, options) FROM (VALUES ('<->', 'vector_l2_ops'),
 	('<=>', 'vector_cosine_ops'), ('<#>', 'vector_ip_ops'), ('<+>', 'vector_l1_ops'))
-	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'), ('WITH (codes = int8)'), ('WITH (storage = int8)'))
-	s(options);
+	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'), ('WITH (codes = int8)'),
+	('WITH (storage = int8)')) s(options);
 DROP INDEX items_idx;
 
 -- filter columns, other conditions, bitmaps, and every mode
@@ -182,6 +182,11 @@ SELECT is((SELECT array_agg(n ORDER BY q)
 SELECT ok((SELECT count(*) FROM (SELECT id FROM items WHERE val <-> :'v' < random() * 0 + :r
 	ORDER BY val <-> :'v' LIMIT 100) s) = :n, 'a volatile bound: rows');
 SELECT ok((SELECT rows FROM gpugraph_last_scan()) > :n, 'which ends nothing');
+
+SELECT use_index(true);
+SELECT is(plan_of(statement('items', '<->', :'v', '1 - d > 1 - r AND cat < 9 AND d > 0', :r,
+	'LIMIT 9')) ~ 'Distance Bound: \(\(.1.::double precision - \(val <-> .*\)\) > [^ ]*\)\n',
+	current_setting('server_version_num')::int >= 180000, 'EXPLAIN, from 18 on');
 
 -- operands that a step cannot be computed with
 SELECT is(ids(statement('items', '<->', :'v', shape, :r, 'LIMIT 50'), true),
