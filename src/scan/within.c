@@ -276,8 +276,9 @@ Bisect(Condition *condition, const Range *range)
 
 	if (behind == HOLDS || before == NO_ANSWER || (before == FAILS && !condition->falls))
 		return get_float4_infinity();
+	/* under inner product rows that an older library inserted may be nearer than least */
 	if (before == FAILS)
-		return -get_float4_infinity();
+		return range->least < 0 ? range->least : -get_float4_infinity();
 	while (high - low > 1)
 	{
 		const int64 middle = low + (high - low) / 2;

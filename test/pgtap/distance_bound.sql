@@ -100,8 +100,8 @@ BEGIN
 END $$;
 SELECT with_index(op, opclass, options) FROM (VALUES ('<->', 'vector_l2_ops'),
 	('<=>', 'vector_cosine_ops'), ('<#>', 'vector_ip_ops'), ('<+>', 'vector_l1_ops'))
-	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'), ('WITH (codes = int8)'), ('WITH (storage = int8)'))
-	s(options);
+	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'), ('WITH (codes = int8)'),
+	('WITH (storage = int8)')) s(options);
 DROP INDEX items_idx;
 
 -- filter columns, other conditions, bitmaps, and every mode
@@ -183,12 +183,16 @@ SELECT ok((SELECT count(*) FROM (SELECT id FROM items WHERE val <-> :'v' < rando
 	ORDER BY val <-> :'v' LIMIT 100) s) = :n, 'a volatile bound: rows');
 SELECT ok((SELECT rows FROM gpugraph_last_scan()) > :n, 'which ends nothing');
 
+SELECT use_index(true);
+SELECT is(plan_of(statement('items', '<->', :'v', '1 - d > 1 - r AND cat < 9 AND d > 0', :r,
+	'LIMIT 9')) ~ 'Distance Bound: \(\(.1.::double precision - \(val <-> .*\)\) > ',
+	current_setting('server_version_num')::int >= 180000, 'EXPLAIN, from 18 on');
+
 -- operands that a step cannot be computed with
-SELECT is(ids(statement('items', '<->', :'v', shape, :r, 'LIMIT 50'), true),
-	ids(statement('items', '<->', :'v', shape, :r, 'LIMIT 50'), false), shape)
-	FROM unnest(ARRAY['d < ''NaN''', 'd < ''Infinity''', 'd < ''-Infinity''', '-d > ''NaN''',
+SELECT is(ids(sql, true), ids(sql, false), shape) FROM unnest(ARRAY['d < ''NaN''', 'd < ''Infinity''', 'd < ''-Infinity''', '-d > ''NaN''',
 	'''Infinity'' - d > 5', 'd + ''NaN'' < r', 'd * 0 < r', 'd < -r', 'd * 1e290 < r * 1e290',
-	'd > r', '1 - d < 1 - r', 'd < r OR d > 2 * r', 'd * d < r * r']) shape;
+	'd > r', '1 - d < 1 - r', 'd < r OR d > 2 * r', 'd * d < r * r']) shape,
+	statement('items', '<->', :'v', '(' || shape || ') AND id < 6000', :r, 'LIMIT 50') sql;
 
 -- functions, operators and casts of a user's own, by other names and by the same
 CREATE SCHEMA own;

@@ -1218,7 +1218,7 @@ diversify_cases(void)
 		if (!harness_fewer())
 			diversify_case(CLUSTERS, small ? 200 : 2000, 10, GG_METRIC_L1, GG_ELEMENT_F16,
 						   degrees[i], ks[i], GG_MAX_ALPHA, GG_MAX_LAMBDA);
-		diversify_case(GAUSS, ks[i] / 2 + 2, 20, GG_METRIC_L2, GG_ELEMENT_F32, degrees[i], ks[i],
+		diversify_case(GAUSS, ks[i] / 2 + 2, 10, GG_METRIC_L2, GG_ELEMENT_F32, degrees[i], ks[i],
 					   0, 0);
 	}
 	for (uint32_t n = 0; n < 4; n++)
