@@ -223,6 +223,10 @@ extern gg_status gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, u
 									const gg_cuda_parts *parts, const gg_cuda_run &run,
 									uint64_t *lists, uint32_t *order);
 
+/* Under inner product the longest rows come into all lists; elsewhere nothing does. */
+extern gg_status gg_cuda_longest_lists(const gg_cuda_rows *rows, uint32_t length,
+									   const gg_cuda_run &run, uint64_t *lists);
+
 /* Lists of all rows of a small set, by comparing every pair. */
 extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length,
 									 const gg_cuda_parts *parts, const gg_cuda_run &run,

@@ -968,11 +968,12 @@ longest_kernel(const float *norms, uint32_t n, uint64_t *longest)
 	}
 }
 
-/* Every row against the longest ones, into the lists that args have. */
-static gg_status
-join_longest(join_args args, uint32_t length, const gg_cuda_run &run)
+gg_status
+gg_cuda_longest_lists(const gg_cuda_rows *all, uint32_t length, const gg_cuda_run &run,
+					  uint64_t *lists)
 {
-	const uint32_t n = args.a.n;
+	join_args	args = join_among(all, length, NULL, lists);
+	const uint32_t n = all->n;
 	const uint32_t blocks = std::min(gg_cuda_blocks(n, 8 * 64), LONGEST_WARPS / 8);
 	const uint32_t count = std::min(n, GG_LONGEST_ROWS);
 	std::vector<uint64_t> keys((size_t) blocks * 8 * GG_LONGEST_ROWS);
@@ -980,6 +981,8 @@ join_longest(join_args args, uint32_t length, const gg_cuda_run &run)
 	gg_cuda_buffer<uint32_t> ids;
 	uint32_t	rows[GG_LONGEST_ROWS];
 
+	if (all->kind != GG_KIND_HALF_IP)
+		return gg_ok();
 	GG_TRY(longest.allocate(keys.size(), run.meter));
 	GG_TRY(clear_lists(longest.get(), keys.size(), run.stream));
 	longest_kernel<<<blocks, 256, 0, run.stream>>>(args.a.norms, n, longest.get());
@@ -1025,9 +1028,10 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
 		GG_CUDA_LAUNCHED("order_kernel");
 	}
 	if (parts == NULL)
+	{
 		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, run.stream));
-	if (rows->kind == GG_KIND_HALF_IP)
-		GG_TRY(join_longest(join_among(rows, length, parts, lists), length, run));
+		GG_TRY(gg_cuda_longest_lists(rows, length, run, lists));
+	}
 	return join_cells(join_among(rows, length, parts, lists), &cells, &cells, length, run,
 					  GG_PHASE_KNN_INIT);
 }

@@ -363,6 +363,9 @@ make_lists(merging *m, gg_build_stats *stats)
 	GG_TRY(gg_cuda_allocate_large(&m->lists, (uint64_t) n * m->length, m->run.control,
 								  m->run.meter));
 	GG_CUDA_TRY(cudaMemsetAsync(m->lists.get(), 0xFF, m->lists.bytes(), m->run.stream));
+	/* stored edges are not the best of a row's own part, and no join looks there for better ones */
+	if (!random && !exact)
+		GG_TRY(gg_cuda_longest_lists(&m->rows, m->length, m->run, m->lists.get()));
 	GG_TRY(enter(m, OWN, 0, half));
 	if (random)
 		GG_TRY(sort_by_part(m, n));

@@ -779,7 +779,8 @@ test_cells(void)
 
 	build_open(&s, &spec, 16);
 	s.params.max_iterations = 1;
-	build_lists(&s, GG_INIT_PIVOT_CELLS, 0.8);
+	/* of products a few rows of three dimensions are in all lists, and one iteration finds less */
+	build_lists(&s, GG_INIT_PIVOT_CELLS, now.metric == GG_METRIC_IP ? 0.6 : 0.8);
 	build_close(&s);
 }
 
