@@ -199,7 +199,8 @@ EnterNode(GgScanOpaque *so, GgStream *stream)
 	so->current = stream;
 	so->entered++;
 	so->distance = stream->head.distance;
-	if (!stream->late)
+	so->late = stream->late;
+	if (!so->late)
 		so->last_distance = stream->head.distance;
 	so->row_next = node;
 	so->row_end = node + 1;
@@ -516,6 +517,7 @@ PrepareScan(IndexScanDesc scan)
 	so->max_scan_tuples = gg_max_scan_tuples;
 	so->allowed = so->params.itopk_size;
 	so->last_distance = -get_float4_infinity();
+	so->late = false;
 	so->snapshot = scan->xs_snapshot;
 	ReadDirectory(so);
 

@@ -230,6 +230,7 @@ struct GgScanOpaque
 	GgNearest	own_nearest;
 	GgStream	tail;			/* the delta's last rows, until the device has answered */
 	float		last_distance;	/* of the last node that was not late */
+	bool		late;			/* rows are left alone that strict order kept back */
 	GgBound		bound;
 
 	/* for notes */
@@ -304,9 +305,6 @@ extern bool GgNextInTableOrder(IndexScanDesc scan,
 							   bool (*next) (GgScanOpaque *so, IndexScanDesc scan,
 											 ItemPointer tid),
 							   ItemPointer tid);
-
-/* Has such a scan only rows left that are nearer than some before them? */
-extern bool GgReturnsLate(IndexScanDesc scan);
 
 /* Before so->context is reset or deleted. */
 extern void GgEndTableOrder(GgScanOpaque *so);
