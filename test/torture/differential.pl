@@ -251,7 +251,8 @@ sub compare
 	my @sorted = sort { $a <=> $b } @$d;
 	my @truth = sort { $a <=> $b } @$plain_d;
 	my $last = @truth ? $truth[-1] : 0;
-	for my $i ($s->{offset} && ($relaxed || $late || !$cut) ? () : 0 .. min($#sorted, $#truth))
+	my $shifted = $s->{offset} && ($relaxed || $late || !$cut);
+	for my $i ($shifted ? () : 0 .. min($#sorted, $#truth))
 	{
 		my $more = $sorted[$i] - $truth[$i];
 
