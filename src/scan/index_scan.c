@@ -207,12 +207,12 @@ CompareLate(const void *a, const void *b)
 static GgStream *
 LateStream(GgScanOpaque *so)
 {
-	if (!so->beyond && so->nlate > 1)
-		qsort(so->late, so->nlate, sizeof(GgLateNode), CompareLate);
+	if (!so->beyond && so->nkept > 1)
+		qsort(so->kept_back, so->nkept, sizeof(GgLateNode), CompareLate);
 	so->beyond = true;
-	while (so->nlate > 0)
+	while (so->nkept > 0)
 	{
-		const GgLateNode *late = &so->late[--so->nlate];
+		const GgLateNode *late = &so->kept_back[--so->nkept];
 		GgStream   *stream = late->stream;
 
 		/* an exact pass has handed out all that were not */
@@ -237,7 +237,8 @@ EnterNode(GgScanOpaque *so, GgStream *stream)
 	so->current = stream;
 	so->entered++;
 	so->distance = stream->head.distance;
-	if (!stream->late)
+	so->late = stream->late;
+	if (!so->late)
 		so->last_distance = stream->head.distance;
 	so->row_next = node;
 	so->row_end = node + 1;
@@ -395,8 +396,8 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->returned_cap = 0;
 	so->by_table = so->beyond = false;
 	so->farthest = so->farthest_row = get_float4_infinity();
-	so->late = NULL;
-	so->nlate = so->late_room = 0;
+	so->kept_back = NULL;
+	so->nkept = so->kept_room = 0;
 	memset(so->code_queries, 0, sizeof(so->code_queries));
 	memset(&so->own_nearest, 0, sizeof(GgNearest));
 	so->nearest = &so->own_nearest;
@@ -580,6 +581,7 @@ PrepareScan(IndexScanDesc scan)
 	so->max_scan_tuples = gg_max_scan_tuples;
 	so->allowed = so->params.itopk_size;
 	so->last_distance = -get_float4_infinity();
+	so->late = false;
 	so->snapshot = scan->xs_snapshot;
 	ReadDirectory(so);
 
@@ -732,7 +734,7 @@ GgLeastDistance(IndexScanDesc scan)
 		least = -get_float4_infinity();
 	else if (so->row_next < so->row_end)
 		least = so->distance;
-	if (so->nlate > 0)
+	if (so->nkept > 0)
 		least = -get_float4_infinity();
 	for (int i = 0; so->started && !so->beyond && i < so->nstreams; i++)
 	{

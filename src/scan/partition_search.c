@@ -28,8 +28,8 @@
  *
  * Rows come in the order in which core's node returns them, with three exceptions.  Rows at equal
  * distance may change places.  Under relaxed_order a partition's row may come later whose distance
- * is less than its lists said.  Rows that an index without vectors finds late under strict_order
- * (table_order.c) come after the others of all partitions.
+ * is less than its lists said.  Rows that are found late under strict_order come after the others
+ * of all partitions.
  */
 #include "scan/scan.h"
 #include "scan/ready_scan.h"
@@ -345,6 +345,12 @@ OpenClosed(PartitionsState *node, Partition *partition)
 
 /* ---- rows ---------------------------------------------------------------- */
 
+static bool
+IsLate(const IndexScanState *scan)
+{
+	return ((const GgScanOpaque *) scan->iss_ScanDesc->opaque)->late;
+}
+
 /* The partition's next row is fetched later, unless nothing is known of its distance. */
 static void
 Leave(Partition *partition)
@@ -409,8 +415,7 @@ FetchFirst(PartitionsState *node)
 			return;
 		}
 		if (partition->ours)
-			partition->late =
-				GgReturnsLate(((IndexScanState *) partition->state)->iss_ScanDesc);
+			partition->late = IsLate((IndexScanState *) partition->state);
 	}
 	binaryheap_replace_first(node->heap, Int32GetDatum(i));
 }

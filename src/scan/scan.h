@@ -233,15 +233,16 @@ struct GgScanOpaque
 	GgNearest	own_nearest;
 	GgStream	tail;			/* the delta's last rows, until the device has answered */
 	float		last_distance;	/* of the last node that was not late */
+	bool		late;			/* rows are left alone that strict order kept back */
 	GgBound		bound;
 
 	/* conditions on the distance, see within.c; infinity: none ends the scan */
 	float		farthest;		/* that a node may be which a stream hands out */
 	float		farthest_row;	/* the same of rows in the table's order */
 	bool		beyond;			/* the streams have nothing else; of the late there are: */
-	struct GgLateNode *late;
-	uint32		nlate,
-				late_room;
+	struct GgLateNode *kept_back;
+	uint32		nkept,
+				kept_room;
 
 	/* for notes */
 	uint32		widenings;		/* lists that were followed by another one */
@@ -315,9 +316,6 @@ extern bool GgNextInTableOrder(IndexScanDesc scan,
 							   bool (*next) (GgScanOpaque *so, IndexScanDesc scan,
 											 ItemPointer tid),
 							   ItemPointer tid);
-
-/* Has such a scan only rows left that are nearer than some before them? */
-extern bool GgReturnsLate(IndexScanDesc scan);
 
 /* Before so->context is reset or deleted. */
 extern void GgEndTableOrder(GgScanOpaque *so);
@@ -475,12 +473,14 @@ GgKeepLate(GgScanOpaque *so, GgStream *stream, float distance, uint32 node)
 {
 	if (isinf(so->farthest))
 		return false;
-	if (so->nlate == so->late_room)
+	if (so->nkept == so->kept_room)
 	{
-		so->late_room = Max(64, so->late_room * 2);
-		so->late = GgEnlarge(so->context, so->late, so->late_room * sizeof(GgLateNode));
+		so->kept_room = Max(64, so->kept_room * 2);
+		so->kept_back = GgEnlarge(so->context, so->kept_back, so->kept_room * sizeof(GgLateNode));
 	}
-	so->late[so->nlate++] = (GgLateNode) {.distance = distance, .node = node, .stream = stream};
+	so->kept_back[so->nkept++] = (GgLateNode) {
+		.distance = distance, .node = node, .stream = stream
+	};
 	return true;
 }
 

@@ -415,7 +415,8 @@ GgNextInTableOrder(IndexScanDesc scan,
 			continue;
 		}
 		from->next++;
-		if (from == &order->late)
+		so->late = from == &order->late;
+		if (so->late)
 			break;
 		if (!so->strict_table || row->distance >= order->last)
 		{
@@ -428,12 +429,4 @@ GgNextInTableOrder(IndexScanDesc scan,
 	so->distance = row->distance;
 	*tid = row->tid;
 	return true;
-}
-
-bool
-GgReturnsLate(IndexScanDesc scan)
-{
-	const GgTableOrder *order = ((GgScanOpaque *) scan->opaque)->table_order;
-
-	return order != NULL && order->late.next > 0;
 }

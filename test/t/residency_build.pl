@@ -129,7 +129,8 @@ for my $workers (0, 1, 4)
 $node->safe_psql('postgres', 'CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops)');
 leave_room($node, 'wide_idx', int(of_index($node, 'bytes', 'wide_idx') * 1.5 / 1048576));
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-$node->safe_psql('postgres', "SET gpugraph.fault = load_stall; SELECT gpugraph_prewarm('wide_idx')");
+$node->safe_psql('postgres',
+	"SET gpugraph.fault = load_stall; SELECT gpugraph_prewarm('wide_idx')");
 $node->safe_psql('postgres', 'REINDEX INDEX wide_idx');
 is(state_of($node, 'wide_idx'), 'ready', 'REINDEX has the room of the copy that it replaces');
 is(state_of($node), 'ready', 'and no other index gave way');

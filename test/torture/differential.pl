@@ -272,12 +272,13 @@ sub compare
 	}
 
 	# None is nearer than the truth's at its place; where all were measured, none is farther. Behind
-	# an OFFSET that passed over farther ones, in relaxed order or with rows that come last, one may
-	# be.
+	# an OFFSET that passed over farther ones, in relaxed order or where rows that are found late
+	# have come, one may be.
 	my @sorted = sort { $a <=> $b } @$d;
 	my @truth = sort { $a <=> $b } @$plain_d;
 	my $last = @truth ? $truth[-1] : 0;
-	for my $i (($relaxed || $late || !$cut) && $s->{offset} ? () : 0 .. min($#sorted, $#truth))
+	my $shifted = $s->{offset} && ($relaxed || $late || !$cut);
+	for my $i ($shifted ? () : 0 .. min($#sorted, $#truth))
 	{
 		my $more = $sorted[$i] - $truth[$i];
 
