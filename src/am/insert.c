@@ -15,6 +15,8 @@
 
 #include "access/generic_xlog.h"
 #include "miscadmin.h"
+#include "storage/sinval.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 
 /* Pages by which the delta grows between two requests for a merge, at most. */
@@ -263,6 +265,7 @@ typedef struct InsertCache
 	const GgOpclass *opclass;
 	GgFilterColumns columns;
 	BlockNumber length;			/* the relation had so many blocks */
+	bool		complete;		/* the index is, see NoteLeftOut() */
 } InsertCache;
 
 static InsertCache *
@@ -279,6 +282,7 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
 		cache = MemoryContextAllocZero(indexInfo->ii_Context, sizeof(InsertCache));
 		memcpy(&cache->meta, meta, GG_META_HEAD);
+		cache->complete = GgIsComplete(meta);
 		UnlockReleaseBuffer(buffer);
 		cache->opclass = GgIndexOpclass(index);
 		GgCheckOpclass(index, &cache->meta, cache->opclass);
@@ -316,6 +320,42 @@ RaiseLargestLength(Relation index, InsertCache *cache, const void *row)
 	UnlockReleaseBuffer(buffer);
 }
 
+/*
+ * A row is left out, so that the index is not complete any more.  The metapage says so before the
+ * row is committed: who sees the row finds it there (scan/left_out.c).
+ *
+ * Plans that were made for a complete index are slow from now on, so they are made anew.  Sessions
+ * of this server are told at once, since another transaction's row may be the first to be
+ * committed.  Those of standbys learn of it with the commit.
+ */
+static void
+NoteLeftOut(Relation index, Relation heap, InsertCache *cache)
+{
+	SharedInvalidationMessage message;
+	GgMetaPageData *meta;
+	Buffer		buffer;
+
+	if (!cache->complete)
+		return;
+	cache->complete = false;
+	meta = palloc(sizeof(GgMetaPageData));
+	buffer = GgLockDirectory(index, meta);
+	if (GgIsComplete(meta))
+	{
+		meta->features &= ~GG_FEATURE_COMPLETE;
+		GgStoreMeta(index, heap, buffer, meta);
+		CacheInvalidateRelcache(heap);
+		memset(&message, 0, sizeof(message));
+		message.rc.id = SHAREDINVALRELCACHE_ID;
+		message.rc.dbId = MyDatabaseId;
+		message.rc.relId = RelationGetRelid(heap);
+		SendSharedInvalidMessages(&message, 1);
+	}
+	else
+		UnlockReleaseBuffer(buffer);
+	pfree(meta);
+}
+
 bool
 gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Relation heap,
 		 IndexUniqueCheck checkUnique, bool indexUnchanged, IndexInfo *indexInfo)
@@ -327,9 +367,12 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 	GgDeltaRow *row;
 	char	   *vector;
 
-	if (isnull[0])
-		return false;
 	cache = GetInsertCache(index, indexInfo);
+	if (isnull[0])
+	{
+		NoteLeftOut(index, heap, cache);
+		return false;
+	}
 
 	/* what was detoasted goes with this context */
 	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph insert",
@@ -348,6 +391,8 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 		RaiseLargestLength(index, cache, vector);
 		DeltaAppend(index, heap, cache->meta.dimensions, row, &cache->length);
 	}
+	else
+		NoteLeftOut(index, heap, cache);
 
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

@@ -353,6 +353,18 @@ NoteLength(GgScan *scan, const void *row)
 	}
 }
 
+/* A row is left out: the index will not be complete.  Other processes find so, too. */
+static void
+NoteLeftOut(GgScan *scan)
+{
+	if ((scan->meta->features & GG_FEATURE_COMPLETE) != 0)
+	{
+		SpinLockAcquire(&scan->shared->mutex);
+		scan->meta->features &= ~GG_FEATURE_COMPLETE;
+		SpinLockRelease(&scan->shared->mutex);
+	}
+}
+
 /*
  * Add a value to the area, or to the duplicates of one that is there.  A value that is not indexed
  * is left out.  False when there is no room for duplicates.
@@ -381,7 +393,10 @@ PlaceRow(GgScan *scan, const GgTidEntry *entry, Datum value, uint32 dimensions)
 	indexed = GgValueToRow(scan->opclass, scan->meta->element, value, dimensions, row);
 	MemoryContextSwitchTo(old);
 	if (!indexed)
+	{
+		NoteLeftOut(scan);
 		return true;
+	}
 
 	first = GgFindEqualRow(area, area->next);
 	if (first != area->next)
@@ -413,7 +428,10 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	/* PostgreSQL's scan looks for interrupts, but not for the postmaster */
 	GgCheckInterrupts();
 	if (isnull[0])
+	{
+		NoteLeftOut(scan);
 		return;
+	}
 
 	old = MemoryContextSwitchTo(scan->tuple_context);
 	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));

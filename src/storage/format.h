@@ -266,8 +266,10 @@ typedef struct GgBuildTimes
 #define GG_FEATURE_NUMBERS	0x0004	/* the delta's page numbers are longer than 32 bits */
 #define GG_FEATURE_SAMPLE	0x0008	/* there is a sample of queries */
 #define GG_FEATURE_MEAN		0x0010	/* there is a mean, and all codes are centred by it */
+#define GG_FEATURE_COMPLETE	0x0020	/* no row of the table was left out, see GgIsComplete() */
 #define GG_KNOWN_FEATURES \
-	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE | GG_FEATURE_MEAN)
+	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE | \
+	 GG_FEATURE_MEAN | GG_FEATURE_COMPLETE)
 
 /* Numbers of delta pages lie below this one.  None comes round again. */
 #define GG_DELTA_NUMBERS	(UINT64CONST(1) << 48)
@@ -348,6 +350,16 @@ GgDeltaFirst(const GgMetaPageData *meta)
 {
 	return meta->version != GG_FORMAT_VERSION ? meta->delta_low :
 		(uint64) meta->delta_high << 32 | meta->delta_low;
+}
+
+/*
+ * Has every row that the index was given since its build got into it?  One with a NULL vector, or
+ * with a zero vector under cosine, does not.  The metapage may be the page's own or a copy.
+ */
+static inline bool
+GgIsComplete(const GgMetaPageData *meta)
+{
+	return meta->version == GG_FORMAT_VERSION && (meta->features & GG_FEATURE_COMPLETE) != 0;
 }
 
 /* The number of the delta's next page. */
