@@ -12,6 +12,7 @@
  * The same hook sees whether the query is a cursor's, which cost.c asks.
  */
 #include "am/am.h"
+#include "am/monotone.h"
 
 #include "miscadmin.h"
 #include "nodes/extensible.h"
@@ -29,24 +30,6 @@ static planner_hook_type prev_planner_hook = NULL;
 static bool plans_cursor = false;
 
 static void SkipInQuery(Plan *top);
-
-/*
- * Is expr the distance that a scan is ordered by?  The scan has the indexed column on the left, the
- * target list has what was written, which may be $1 <-> embedding.
- */
-static bool
-IsDistance(const Expr *expr, const Expr *orderby)
-{
-	OpExpr	   *commuted;
-
-	if (equal(expr, orderby))
-		return true;
-	if (!IsA(orderby, OpExpr) || !OidIsValid(get_commutator(((const OpExpr *) orderby)->opno)))
-		return false;
-	commuted = copyObject((OpExpr *) unconstify(Expr *, orderby));
-	CommuteOpExpr(commuted);
-	return equal(expr, commuted);
-}
 
 static bool
 PassesRowsOn(const Plan *plan)
@@ -104,7 +87,7 @@ SkipBelow(Plan *top)
 												foreach_current_index(cell));
 
 		if (seen->resjunk && column->resjunk &&
-			IsDistance(column->expr, linitial(scan->indexorderbyorig)))
+			GgIsDistance((Node *) column->expr, linitial(scan->indexorderbyorig)))
 		{
 			Node	   *distance = (Node *) column->expr;
 
