@@ -86,6 +86,9 @@ extern void GgInitAlter(void);
  */
 extern bool GgPlansCursor(void);
 
+/* Will the finished plan pass our hook?  Not where another module plans by itself. */
+extern bool GgIsPlanning(void);
+
 /* The custom scan that restricts an index scan to a bitmap of rows (src/scan/bitmap_scan.c). */
 #define GG_BITMAP_SCAN_NAME		"GpugraphBitmapScan"
 

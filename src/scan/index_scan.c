@@ -47,6 +47,7 @@
  * from them: all that is done per row.
  */
 #include "scan/row_filter.h"
+#include "am/sort_key.h"
 #include "merge/merge.h"
 
 #include "access/relscan.h"
@@ -356,6 +357,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->returned = NULL;
 	so->returned_cap = 0;
 	so->by_table = false;
+	so->left_out = NULL;
 	memset(so->code_queries, 0, sizeof(so->code_queries));
 	memset(&so->own_nearest, 0, sizeof(GgNearest));
 	so->nearest = &so->own_nearest;
@@ -493,6 +495,15 @@ TheQuery(void *arg, int number)
 	return ((const GgScanOpaque *) arg)->query;
 }
 
+static bool
+IsZero(const float *query, uint32 dimensions)
+{
+	for (uint32 i = 0; i < dimensions; i++)
+		if (query[i] != 0)
+			return false;
+	return true;
+}
+
 /*
  * The metapage is copied here, after the scan's snapshot was taken: every row committed before the
  * snapshot is in the segments and delta pages that the copy names.
@@ -510,16 +521,19 @@ PrepareScan(IndexScanDesc scan)
 	if (so->impossible)
 		return;
 
+	key = &scan->orderByData[0];
 	so->heap = scan->heapRelation;
-	so->mode = gg_iterative_scan;
+	so->marks = GgKeyMarks(key->sk_collation);
+	so->mode = so->marks != 0 ? GG_ITERATIVE_STRICT : gg_iterative_scan;
 	so->params = GgSearchSettings();
 	so->max_scan_tuples = gg_max_scan_tuples;
 	so->allowed = so->params.itopk_size;
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;
 	ReadDirectory(so);
+	if ((so->marks & (GG_KEY_NULLS_FIRST | GG_KEY_NANS_FIRST)) != 0 && !GgIsComplete(so->meta))
+		GgFindLeftOut(scan);
 
-	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
 	if (so->query != NULL && !so->by_function)
@@ -532,6 +546,10 @@ PrepareScan(IndexScanDesc scan)
 	so->keeps_back = so->mode != GG_ITERATIVE_RELAXED && !so->by_table;
 	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
+	/* all distances of a zero vector are NaN, and no bound is */
+	if (so->marks != 0 && so->query != NULL && opclass->metric == GG_METRIC_COSINE &&
+		IsZero(so->query, so->meta->dimensions))
+		so->marks &= ~GG_KEY_EXACT;
 	AddSegments(so);
 	so->device.answered = false;
 	so->prepared = true;
@@ -580,6 +598,8 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 static bool
 WantsTrueOrder(const GgScanOpaque *so)
 {
+	if ((so->marks & GG_KEY_EXACT) != 0 && !so->by_table && !isinf(so->bound.offset))
+		return true;
 	return so->bound.rounded && (so->mode != GG_ITERATIVE_RELAXED || so->all_exact);
 }
 
@@ -588,17 +608,21 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	MemoryContext old = MemoryContextSwitchTo(so->context);
-	bool		found;
+	bool		found,
+				left_out;
 
 	Assert(ScanDirectionIsForward(dir));
 
 	if (!so->started)
 		StartScan(scan);
-	if (so->by_table)
+	left_out = GgNextLeftOut(so, &scan->xs_heaptid);
+	if (left_out)
+		found = true;
+	else if (so->by_table)
 		found = GgNextInTableOrder(scan, NextTid, &scan->xs_heaptid);
 	else
 		found = so->started && NextTid(so, scan, &scan->xs_heaptid);
-	if (found && so->by_table)
+	if (found && (so->by_table || left_out))
 		so->nrows++;
 	else if (found)
 	{
@@ -610,7 +634,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 	/* words that are exact may be damaged: no row comes that a condition leaves out */
 	scan->xs_recheck = found && scan->numberOfKeys > 0;
 	scan->xs_recheckorderby = false;
-	if (found && WantsTrueOrder(so))
+	if (found && !left_out && WantsTrueOrder(so))
 	{
 		Oid			type = FLOAT8OID;
 		IndexOrderByDistance least = {GgBoundOf(&so->bound, so->distance), false};
