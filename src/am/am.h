@@ -73,6 +73,11 @@ extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 /* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
 extern void GgInitFilterPaths(void);
 
+/* ---- rank_order.c --------------------------------------------------------- */
+
+/* Have a query that is to be planned, and those within, ordered by what ranks are of. */
+extern void GgOrderByWindows(Query *query);
+
 /* ---- alter.c -------------------------------------------------------------- */
 
 /* Called by _PG_init.  From then on ALTER INDEX refuses options that do not fit the index. */

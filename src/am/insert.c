@@ -265,7 +265,7 @@ typedef struct InsertCache
 	const GgOpclass *opclass;
 	GgFilterColumns columns;
 	BlockNumber length;			/* the relation had so many blocks */
-	bool		complete;		/* the index is, see NoteLeftOut() */
+	uint32		never_left_out; /* GgNeverLeftOut(), or less */
 } InsertCache;
 
 static InsertCache *
@@ -282,7 +282,7 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
 		cache = MemoryContextAllocZero(indexInfo->ii_Context, sizeof(InsertCache));
 		memcpy(&cache->meta, meta, GG_META_HEAD);
-		cache->complete = GgIsComplete(meta);
+		cache->never_left_out = GgNeverLeftOut(meta);
 		UnlockReleaseBuffer(buffer);
 		cache->opclass = GgIndexOpclass(index);
 		GgCheckOpclass(index, &cache->meta, cache->opclass);
@@ -321,28 +321,28 @@ RaiseLargestLength(Relation index, InsertCache *cache, const void *row)
 }
 
 /*
- * A row is left out, so that the index is not complete any more.  The metapage says so before the
- * row is committed: who sees the row finds it there (scan/left_out.c).
+ * A row is left out, and may be the first one: then the index loses the feature.  The metapage says
+ * so before the row is committed: who sees the row finds it there (scan/left_out.c).
  *
- * Plans that were made for a complete index are slow from now on, so they are made anew.  Sessions
- * of this server are told at once, since another transaction's row may be the first to be
- * committed.  Those of standbys learn of it with the commit.
+ * Plans that count on the feature are slow from now on, so they are made anew.  Sessions of this
+ * server are told at once, since another transaction's row may be the first to be committed.  Those
+ * of standbys learn of it with the commit.
  */
 static void
-NoteLeftOut(Relation index, Relation heap, InsertCache *cache)
+NoteLeftOut(Relation index, Relation heap, InsertCache *cache, uint32 feature)
 {
 	SharedInvalidationMessage message;
 	GgMetaPageData *meta;
 	Buffer		buffer;
 
-	if (!cache->complete)
+	if ((cache->never_left_out & feature) == 0)
 		return;
-	cache->complete = false;
+	cache->never_left_out &= ~feature;
 	meta = palloc(sizeof(GgMetaPageData));
 	buffer = GgLockDirectory(index, meta);
-	if (GgIsComplete(meta))
+	if ((GgNeverLeftOut(meta) & feature) != 0)
 	{
-		meta->features &= ~GG_FEATURE_COMPLETE;
+		meta->features &= ~feature;
 		GgStoreMeta(index, heap, buffer, meta);
 		CacheInvalidateRelcache(heap);
 		memset(&message, 0, sizeof(message));
@@ -370,7 +370,7 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 	cache = GetInsertCache(index, indexInfo);
 	if (isnull[0])
 	{
-		NoteLeftOut(index, heap, cache);
+		NoteLeftOut(index, heap, cache, GG_FEATURE_NO_NULL);
 		return false;
 	}
 
@@ -392,7 +392,7 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 		DeltaAppend(index, heap, cache->meta.dimensions, row, &cache->length);
 	}
 	else
-		NoteLeftOut(index, heap, cache);
+		NoteLeftOut(index, heap, cache, GG_FEATURE_NO_ZERO);
 
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

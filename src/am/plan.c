@@ -9,11 +9,14 @@
  * the GPU answers.  The planner cannot know that nobody will read the column, so this hook replaces
  * it by NULL in the finished plan.
  *
- * The same hook sees whether the query is a cursor's, which cost.c asks.
+ * The same hook sees whether the query is a cursor's, which cost.c asks, has queries that order by
+ * ranks changed (rank_order.c), and gives index scans for other sort keys their last touch
+ * (sort_key.c).
  */
 #include "am/am.h"
 #include "am/monotone.h"
 #include "am/sort_key.h"
+#include "base/base.h"
 
 #include "miscadmin.h"
 #include "nodes/extensible.h"
@@ -176,6 +179,8 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	PlannedStmt *stmt;
 	ListCell   *cell;
 
+	if (gg_iterative_scan == GG_ITERATIVE_STRICT)
+		GgOrderByWindows(parse);
 	is_planning = true;
 	plans_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0;
 	PG_TRY();

@@ -12,8 +12,12 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
+
+/* Decimals of a key that few rows share, see IsCoarse(). */
+#define FINE_DECIMALS		2
 
 /* Does the condition hold for no row whose vector is NULL? */
 static bool
@@ -68,6 +72,49 @@ IsUsualOrder(const PathKey *key, Oid type)
 		lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY)->btree_opf == key->pk_opfamily;
 }
 
+/*
+ * Does the key take so few values that many rows may have the first one?  With other keys behind it
+ * all of these are read.  What has two decimals or more is taken to be fine enough.
+ */
+static bool
+IsCoarse(const GgMonotone *monotone)
+{
+	for (int i = 0; i < monotone->nsteps; i++)
+	{
+		const Const *operand = (const Const *) monotone->steps[i].operand;
+		const bool	known = operand != NULL && IsA(operand, Const) && !operand->constisnull;
+
+		switch (monotone->steps[i].function)
+		{
+			case F_ROUND_FLOAT8:
+			case F_ROUND_NUMERIC:
+			case F_TRUNC_FLOAT8:
+			case F_TRUNC_NUMERIC:
+			case F_CEIL_FLOAT8:
+			case F_CEILING_FLOAT8:
+			case F_CEIL_NUMERIC:
+			case F_CEILING_NUMERIC:
+			case F_FLOOR_FLOAT8:
+			case F_FLOOR_NUMERIC:
+				return true;
+			case F_ROUND_NUMERIC_INT4:
+			case F_TRUNC_NUMERIC_INT4:
+				if (!known || DatumGetInt32(operand->constvalue) < FINE_DECIMALS)
+					return true;
+				break;
+			case F_NUMERIC_NUMERIC_INT4:
+				/* numeric(p, s), with s as numeric.c has it */
+				if (!known || (((DatumGetInt32(operand->constvalue) - VARHDRSZ) & 0x7ff) ^ 1024) -
+					1024 < FINE_DECIMALS)
+					return true;
+				break;
+			default:
+				break;
+		}
+	}
+	return false;
+}
+
 /* The marks for a key; 0: the index's order is not that of the key now. */
 static uint32
 MarksFor(PlannerInfo *root, IndexOptInfo *index, const PathKey *key, bool other)
@@ -90,7 +137,7 @@ MarksFor(PlannerInfo *root, IndexOptInfo *index, const PathKey *key, bool other)
 		GgMetaPageData *meta;
 		Buffer		buffer = GgLockMeta(relation, BUFFER_LOCK_SHARE, &meta);
 
-		if (!GgIsComplete(meta))
+		if (GgLeavesOutFirst(meta, marks))
 			marks = 0;
 		UnlockReleaseBuffer(buffer);
 	}
@@ -122,7 +169,8 @@ GgMatchSortKey(PlannerInfo *root, IndexOptInfo *index, const PathKey *key)
 		if (!bms_equal(member->em_relids, index->rel->relids) || !IsUsualOrder(key, type))
 			continue;
 		GgTakeApart((Node *) member->em_expr, &monotone);
-		if (monotone.direction != direction)
+		if (monotone.direction != direction ||
+			(list_length(root->query_pathkeys) > 1 && IsCoarse(&monotone)))
 			continue;
 		order = GgDistanceOf(index, monotone.inner);
 		if (order == NULL || !op_strict(order->opno))

@@ -9,7 +9,7 @@
  *
  * The index has no row whose vector is NULL, or zero under cosine.  Their keys are NULL and NaN.
  * Where these come last, such rows are left out, as without a key of this kind.  Where they come
- * first, the index's order is the query's only if the index was never given such a row.  It may be
+ * first, the index's order is the query's only if the index has left none out.  It may be
  * given one after the plan was made.  So the scan is told which rows come first, and finds them in
  * the table by then (scan/left_out.c).
  */
@@ -17,6 +17,7 @@
 #define GG_SORT_KEY_H
 
 #include "base/base.h"
+#include "storage/format.h"
 
 #include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
@@ -36,6 +37,16 @@ static inline uint32
 GgKeyMarks(Oid collation)
 {
 	return collation <= GG_KEY_MARKS ? collation : 0;
+}
+
+/* Are there rows that come first, and that the index may have left out? */
+static inline bool
+GgLeavesOutFirst(const GgMetaPageData *meta, uint32 marks)
+{
+	const uint32 never = GgNeverLeftOut(meta);
+
+	return ((marks & GG_KEY_NULLS_FIRST) != 0 && (never & GG_FEATURE_NO_NULL) == 0) ||
+		((marks & GG_KEY_NANS_FIRST) != 0 && (never & GG_FEATURE_NO_ZERO) == 0);
 }
 
 /*

@@ -353,14 +353,14 @@ NoteLength(GgScan *scan, const void *row)
 	}
 }
 
-/* A row is left out: the index will not be complete.  Other processes find so, too. */
+/* A row is left out, so that the index will not have this feature.  See NoteLength(). */
 static void
-NoteLeftOut(GgScan *scan)
+NoteLeftOut(GgScan *scan, uint32 feature)
 {
-	if ((scan->meta->features & GG_FEATURE_COMPLETE) != 0)
+	if ((scan->meta->features & feature) != 0)
 	{
 		SpinLockAcquire(&scan->shared->mutex);
-		scan->meta->features &= ~GG_FEATURE_COMPLETE;
+		scan->meta->features &= ~feature;
 		SpinLockRelease(&scan->shared->mutex);
 	}
 }
@@ -394,7 +394,7 @@ PlaceRow(GgScan *scan, const GgTidEntry *entry, Datum value, uint32 dimensions)
 	MemoryContextSwitchTo(old);
 	if (!indexed)
 	{
-		NoteLeftOut(scan);
+		NoteLeftOut(scan, GG_FEATURE_NO_ZERO);
 		return true;
 	}
 
@@ -429,7 +429,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	GgCheckInterrupts();
 	if (isnull[0])
 	{
-		NoteLeftOut(scan);
+		NoteLeftOut(scan, GG_FEATURE_NO_NULL);
 		return;
 	}
 

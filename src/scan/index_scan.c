@@ -531,7 +531,7 @@ PrepareScan(IndexScanDesc scan)
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;
 	ReadDirectory(so);
-	if ((so->marks & (GG_KEY_NULLS_FIRST | GG_KEY_NANS_FIRST)) != 0 && !GgIsComplete(so->meta))
+	if (GgLeavesOutFirst(so->meta, so->marks))
 		GgFindLeftOut(scan);
 
 	if (!(key->sk_flags & SK_ISNULL))

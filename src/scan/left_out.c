@@ -3,11 +3,11 @@
  *		Rows that are not in the index and come before those that are.
  *
  * Rows whose vector is NULL, or zero under cosine, are in no index.  Where they come first, such as
- * in the order of 1 - d DESC, the planner takes the index only while it is complete (sort_key.h).
- * A row may be left out after the plan was made, and before the scan's snapshot was taken.  Then
- * the metapage, which is read after the snapshot was taken, says that the index is not complete any
- * more, and the scan looks for such rows in the table.  That takes as long as it takes without the
- * index, and happens until the plan is made anew (NoteLeftOut() in am/insert.c).
+ * in the order of 1 - d DESC, the planner takes the index only while it has left none out
+ * (sort_key.h).  A row may be left out after the plan was made, and before the scan's snapshot was
+ * taken.  Then the metapage, which is read after the snapshot was taken, says so, and the scan
+ * looks for such rows in the table.  That takes as long as it takes without the index, and happens
+ * until the plan is made anew (NoteLeftOut() in am/insert.c).
  */
 #include "scan/scan.h"
 #include "scan/row_filter.h"
