@@ -13,6 +13,10 @@
  * that match, so its list grows faster.  An exact pass has all rows evaluated, and measures those
  * that match.
  *
+ * A condition on the distance drops no row before it ends the scan (scan/within.c).  So rows are
+ * read until LIMIT has what passes the other conditions, and no farther than the planner believes
+ * rows to be within the distance.
+ *
  * The planner knows two costs, before the first row and after the last, and assumes a straight
  * line between them.  The time is no straight line: it rises fastest at the beginning.  So the
  * line is drawn through the time of the rows that LIMIT and filter together will take, and that
@@ -34,6 +38,7 @@
  * under a filter the first one, or one of bounds, or none (GgFilteredCodesList()).
  */
 #include "am/am.h"
+#include "am/monotone.h"
 #include "plan/search_plan.h"
 #include "request.h"
 #include "service/shared/service.h"
@@ -49,6 +54,7 @@
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
@@ -536,6 +542,50 @@ ReadConditions(PlannerInfo *root, const IndexPath *path, IndexShape *shape)
 	return true;
 }
 
+/*
+ * Is it a condition that ends a scan in that order?  Parameters that are not equal may have equal
+ * values.
+ */
+static bool
+EndsScan(IndexOptInfo *index, Node *clause, const OpExpr *order)
+{
+	GgMonotone	monotone;
+	const OpExpr *distance;
+
+	GgTakeApart(clause, &monotone);
+	if (monotone.nsteps == 0 || monotone.direction == 1)
+		return false;
+	distance = GgDistanceOf(index, monotone.inner);
+	return distance != NULL &&
+		(equal(lsecond(distance->args), lsecond(order->args)) ||
+		 !IsA(lsecond(distance->args), Const) || !IsA(lsecond(order->args), Const));
+}
+
+/* Which share of the rows that pass all other conditions do those pass that end the scan? */
+static Selectivity
+WithinDistance(PlannerInfo *root, const IndexPath *path)
+{
+	const RelOptInfo *rel = path->path.parent;
+	const OpExpr *order = linitial(path->indexorderbys);
+	List	   *others = NIL;
+	Selectivity passing;
+	ListCell   *cell;
+
+	foreach(cell, rel->baserestrictinfo)
+	{
+		RestrictInfo *rinfo = lfirst_node(RestrictInfo, cell);
+
+		if (!EndsScan(path->indexinfo, (Node *) rinfo->clause, order))
+			others = lappend(others, rinfo);
+	}
+	if (list_length(others) == list_length(rel->baserestrictinfo))
+		passing = 0;
+	else
+		passing = rel->tuples * clauselist_selectivity(root, others, rel->relid, JOIN_INNER, NULL);
+	list_free(others);
+	return passing > rel->rows ? rel->rows / passing : 1;
+}
+
 /* Vectors are out of line where a row of the table takes less room than they do. */
 static double
 FetchTime(const RelOptInfo *rel, double column_pages)
@@ -585,6 +635,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	double		filtered = path->path.param_info != NULL ?
 		path->path.param_info->ppi_rows : rel->rows;
 	double		share = 1;
+	Selectivity within;
 	GenericCosts costs;
 	IndexShape	shape;
 	double		first,
@@ -615,17 +666,18 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	shape.read_time = READ_TIME + WALK_TIME(shape.column_pages) +
 		FetchTime(rel, shape.column_pages);
 	shape.limit = root->limit_tuples;
-	shape.expected = GgRowsToExpect(rel->tuples, filtered, shape.limit > 0 ? shape.limit :
+	within = WithinDistance(root, path);
+	shape.expected = GgRowsToExpect(rel->tuples, filtered / within, shape.limit > 0 ? shape.limit :
 									GG_EXPECTED_ANSWERS);
 	memset(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
 
 	first = ScanTime(&shape, 0);
-	all = ScanTime(&shape, 1);
+	all = ScanTime(&shape, within);
 	if (root->limit_tuples > 0 && root->limit_tuples < filtered)
 	{
 		share = root->limit_tuples / filtered;
-		some = ScanTime(&shape, share);
+		some = ScanTime(&shape, share * within);
 		first = Max(first, some - (all - some) * share / (1 - share));
 	}
 

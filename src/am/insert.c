@@ -293,6 +293,13 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 	return cache;
 }
 
+/* Were rows inserted by a version that did not note their lengths? */
+static bool
+LacksLengths(const GgMetaPageData *meta)
+{
+	return meta->largest_length == 0 && (meta->nsegments > 0 || meta->delta_pages > 0);
+}
+
 /*
  * The largest length must cover a row before any scan can see it, so it is raised before the row is
  * appended.  A crash in between leaves it larger than need be, which costs scans a few rows more.
@@ -305,11 +312,11 @@ RaiseLargestLength(Relation index, InsertCache *cache, const void *row)
 	GgMetaPageData *meta;
 	Buffer		buffer;
 
-	if (length <= cache->meta.largest_length)
+	if (length <= cache->meta.largest_length || LacksLengths(&cache->meta))
 		return;
 
 	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
-	if (meta->largest_length < length)
+	if (meta->largest_length < length && !LacksLengths(meta))
 	{
 		GenericXLogState *state = GenericXLogStart(index);
 

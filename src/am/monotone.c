@@ -25,7 +25,8 @@ typedef enum Dependence
 	RISES,						/* with the first argument */
 	FALLS,						/* with the first argument */
 	SUM,						/* rises with either argument */
-	DIFFERENCE,
+	DIFFERENCE,					/* rises with the first argument, falls with the second */
+	OPPOSITE,					/* the other way round */
 	PRODUCT,
 	QUOTIENT
 } Dependence;
@@ -73,7 +74,28 @@ DependenceOf(Oid function)
 		case F_FLOAT48MI:
 		case F_FLOAT84MI:
 		case F_NUMERIC_SUB:
+		case F_FLOAT4GT:
+		case F_FLOAT4GE:
+		case F_FLOAT8GT:
+		case F_FLOAT8GE:
+		case F_FLOAT48GT:
+		case F_FLOAT48GE:
+		case F_FLOAT84GT:
+		case F_FLOAT84GE:
+		case F_NUMERIC_GT:
+		case F_NUMERIC_GE:
 			return DIFFERENCE;
+		case F_FLOAT4LT:
+		case F_FLOAT4LE:
+		case F_FLOAT8LT:
+		case F_FLOAT8LE:
+		case F_FLOAT48LT:
+		case F_FLOAT48LE:
+		case F_FLOAT84LT:
+		case F_FLOAT84LE:
+		case F_NUMERIC_LT:
+		case F_NUMERIC_LE:
+			return OPPOSITE;
 		case F_FLOAT4MUL:
 		case F_FLOAT8MUL:
 		case F_FLOAT48MUL:
@@ -195,7 +217,7 @@ TakeStep(Node *expr, GgStep *step, int *direction)
 	first = linitial(args);
 	second = list_length(args) == 2 ? lsecond(args) : NULL;
 	*step = (GgStep) {.function = function, .operand = second};
-	if (dependence == FALLS)
+	if (dependence == FALLS || dependence == OPPOSITE)
 		*direction = -1;
 	if (second == NULL)
 		return first;
@@ -204,8 +226,8 @@ TakeStep(Node *expr, GgStep *step, int *direction)
 		if (dependence == RISES || dependence == QUOTIENT || !GgIsFixed(first))
 			return NULL;
 		*step = (GgStep) {.function = function, .operand = first, .operand_first = true};
-		if (dependence == DIFFERENCE)
-			*direction = -1;
+		if (dependence == DIFFERENCE || dependence == OPPOSITE)
+			*direction = -*direction;
 	}
 	if (dependence == PRODUCT || dependence == QUOTIENT)
 	{

@@ -12,6 +12,8 @@
  *				the quotient, and with it whether it is rounded up or down
  *	casts		between float4, float8 and numeric, numeric(p, s) included
  *	round, trunc, ceil, floor
+ *	< <= > >=	of float4, float8 and numeric.  So a condition is a chain, too: false is less than
+ *				true, and a condition that falls is true up to some distance and not beyond it.
  *
  * What holds for every chain:
  *
@@ -46,8 +48,8 @@ typedef struct GgStep
 typedef struct GgMonotone
 {
 	Node	   *inner;			/* the chain begins with it; the caller finds out what it is */
-	/* 1: the expression rises with it; -1: it falls; 0: an operand's sign is not known yet */
-	int			direction;
+	int			direction;		/* 1: the expression rises with inner; -1: it falls; 0: that hangs
+								 * on the sign of a parameter */
 	int			nsteps;
 	GgStep		steps[GG_MOST_STEPS];	/* the outermost first */
 } GgMonotone;

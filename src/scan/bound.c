@@ -34,7 +34,8 @@
  * IP			-<q, x> >= -<q, y> - D |q||y| - 2^-25 sum |q_i|.  |y| is at most the largest length
  *				of any row stored, which the metapage has.  G counts twice here, for the engine and
  *				for pgvector, as the sum of absolute values is at most |q||y| for both.  A product
- *				that underflows loses less than the least normal float32, for both, too.
+ *				that underflows loses less than the least normal float32, for both, too.  Of rows
+ *				that are not rounded G is all there is.
  *
  * Cosine		The angle between x and y has a sine of at most |x - y| / |y|, since the distance
  *				from y to the line through x is |y| times the sine.  So the angle is at most
@@ -58,8 +59,8 @@
 #define LARGEST_PRODUCT		(FLT_MAX / 4)
 
 /*
- * Rows are what the column has, and all that differs is arithmetic.  The length of rows is not
- * known, so there is no bound under inner product.
+ * Rows are what the column has, and all that differs is arithmetic.  Under inner product see
+ * GgBoundInitProduct().
  */
 static void
 InitExact(GgBound *bound, double n, double sums, bool has_query)
@@ -148,6 +149,27 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 	/* of a query of length 0 the operator has NaN for every row: there is no order */
 	bound->rounded = bound->metric != GG_METRIC_COSINE || length > 0;
 	InitRounded(bound, n, sums, length, sum, meta->largest_length);
+}
+
+float
+GgBoundInitProduct(GgBound *bound, const GgMetaPageData *meta, const float *query)
+{
+	const double n = meta->dimensions;
+	const double u = (n + 32) * FLOAT_ROUNDING;
+	double		square = 0.0,
+				product;
+
+	for (uint32 i = 0; i < meta->dimensions; i++)
+		square += (double) query[i] * query[i];
+	product = sqrt(square) * meta->largest_length * (1 + 0x1p-20);
+	if (product >= LARGEST_PRODUCT)
+		return 0;
+	if (!bound->rounded)
+	{
+		bound->factor = 1;
+		bound->offset = 2 * u / (1 - u) * product + 2 * n * FLT_MIN;
+	}
+	return (float) (product + bound->offset + FLT_MIN);
 }
 
 void

@@ -28,6 +28,14 @@ extern void GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPa
 extern double GgBoundOf(const GgBound *bound, float distance);
 
 /*
+ * Under inner product GgBoundInit() has a bound for rounded rows alone, since what is kept of an
+ * index, and asked later, must not hang on the largest length, which inserts raise.  After this
+ * there is one for other rows, too, as of the directory.  Returns a length that neither a distance
+ * nor its negative exceeds; 0: nothing is known.
+ */
+extern float GgBoundInitProduct(GgBound *bound, const GgMetaPageData *meta, const float *query);
+
+/*
  * For rows of the index of which a device has halves (GgResidentRef.halved), to a prepared query.
  * GgBoundOfKey() then is the least distance that this engine can measure to a row of the index
  * whose halves are at this distance or farther.

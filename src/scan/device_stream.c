@@ -339,7 +339,8 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 		return NextDeepList(so, stream);
 
 	/* the delta's lists are exact, so its last one has every row */
-	if (stream->segment == NULL && state->ended && state->kept_back == 0)
+	if (stream->segment == NULL && state->ended &&
+		(state->kept_back == 0 || !isinf(so->farthest)))
 		return GG_LIST_COMPLETE;
 	if (so->device.uncertain)
 		GgNoteWastedWalk(so);
@@ -365,6 +366,8 @@ static void
 KeepBack(GgScanOpaque *so, GgStream *stream, uint32 place)
 {
 	DeviceStream *state = stream->state;
+	const uint64 key = state->keys[place];
+	const bool	kept = GgKeepLate(so, stream, key_distance(key), key_node(key));
 
 	if (!state->deep)
 	{
@@ -374,12 +377,14 @@ KeepBack(GgScanOpaque *so, GgStream *stream, uint32 place)
 		state->keys[place] = GG_NO_KEY;
 		return;
 	}
+	if (kept)
+		return;
 	if (state->nlate == state->late_cap)
 	{
 		state->late_cap = Max(64, state->late_cap * 2);
 		state->late = GgEnlarge(so->context, state->late, state->late_cap * sizeof(uint64));
 	}
-	state->late[state->nlate++] = state->keys[place];
+	state->late[state->nlate++] = key;
 }
 
 /* As GgHalfIsHandedOut(); under a filter nodes that do not match count, too. */

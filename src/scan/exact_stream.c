@@ -47,6 +47,7 @@ typedef struct ExactStream
 	uint64	   *rest;			/* ranks behind the batch, in no order; NULL: not kept */
 	uint32		rest_len;
 	float		cutoff;			/* of the first pass: rows that are farther are left to others */
+	uint64		last;			/* no row with a higher key is asked for */
 	Tuplesortstate *sort;		/* all ranks that are still to come; NULL: they are in the batch */
 } ExactStream;
 
@@ -90,7 +91,7 @@ OfferKey(ExactStream *state, uint64 key)
 {
 	uint64		rank = RankOf(state, key);
 
-	if (rank < state->next_rank)
+	if (rank < state->next_rank || key > state->last)
 		return;
 	if (state->sort != NULL)
 		tuplesort_putdatum(state->sort, RankGetDatum(rank), false);
@@ -536,6 +537,7 @@ ExactFirstList(GgScanOpaque *so, GgStream *stream)
 
 	stream->state = state;
 	state->cutoff = get_float4_infinity();
+	state->last = isinf(so->farthest) ? PG_UINT64_MAX : key_of(so->farthest, PG_UINT32_MAX);
 	GgFindMatching(so, stream);
 	if (so->keeps_back && so->last_distance > -get_float4_infinity())
 		state->bound = key_of(so->last_distance, 0);

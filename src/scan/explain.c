@@ -1,14 +1,18 @@
 /*
  * explain.c
- *		What EXPLAIN ANALYZE tells of a scan of a gpugraph index, from PostgreSQL 18 on.
+ *		What EXPLAIN tells of a scan of a gpugraph index, from PostgreSQL 18 on.
  *
- * Numbers are those of gpugraph_last_scan(), summed over all loops, as core's "Index Searches" is.
+ * "Distance Bound" are the conditions of the filter that end the scan (within.c).
+ *
+ * Numbers, with ANALYZE, are those of gpugraph_last_scan(), summed over all loops, as core's "Index Searches" is.
  * A scan in a parallel worker is not seen: its notes end with the worker.
  */
 #include "scan/scan.h"
 
 #include "commands/explain.h"
 #include "nodes/execnodes.h"
+#include "nodes/makefuncs.h"
+#include "utils/ruleutils.h"
 
 static GgExplainNodeHook prev_hook = NULL;
 
@@ -41,18 +45,47 @@ PrintNote(const GgScanNote *note, ExplainState *es)
 	}
 }
 
+/* The conditions that end the scan. */
+static void
+PrintBound(PlanState *planstate, List *ancestors, ExplainState *es)
+{
+	const IndexScan *plan = (const IndexScan *) planstate->plan;
+	const bool	prefix = list_length(es->rtable) > 1 || es->verbose;
+	List	   *clauses = NIL;
+	ListCell   *cell;
+
+	foreach(cell, plan->scan.plan.qual)
+	{
+		GgMonotone	monotone;
+
+		if (list_length(plan->indexorderbyorig) == 1 &&
+			GgEndsScan(lfirst(cell), linitial(plan->indexorderbyorig), &monotone))
+			clauses = lappend(clauses, lfirst(cell));
+	}
+	if (clauses == NIL)
+		return;
+	ExplainPropertyText("Distance Bound",
+						deparse_expression((Node *) make_ands_explicit(clauses),
+										   set_deparse_context_plan(es->deparse_cxt,
+																	planstate->plan, ancestors),
+										   prefix, false), es);
+}
+
 static void
 ExplainNode(PlanState *planstate, List *ancestors, const char *relationship, const char *plan_name,
 			ExplainState *es)
 {
 	if (prev_hook != NULL)
 		prev_hook(planstate, ancestors, relationship, plan_name, es);
-	if (es->analyze && IsA(planstate, IndexScanState))
+	if (IsA(planstate, IndexScanState))
 	{
 		const IndexScanState *scan = (const IndexScanState *) planstate;
 		GgScanNote	note;
 
-		if (scan->iss_ScanDesc == NULL || !GgIsGpugraph(scan->iss_RelationDesc))
+		if (!GgIsGpugraphIndex(((const IndexScan *) planstate->plan)->indexid))
+			return;
+		PrintBound(planstate, ancestors, es);
+		if (!es->analyze || scan->iss_ScanDesc == NULL)
 			return;
 		GgNoteOf((const GgScanOpaque *) scan->iss_ScanDesc->opaque, &note);
 		if (note.queries > 0)

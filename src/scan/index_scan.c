@@ -170,7 +170,10 @@ FillHead(GgScanOpaque *so, GgStream *stream)
 	return true;
 }
 
-/* The stream to take the next node from.  Late rows come when every stream has nothing else. */
+/*
+ * The stream to take the next node from.  Late rows come when every stream has nothing else.  A
+ * stream whose head is too far has nothing else, either.
+ */
 static GgStream *
 NearestStream(GgScanOpaque *so)
 {
@@ -180,13 +183,48 @@ NearestStream(GgScanOpaque *so)
 	{
 		GgStream   *stream = &so->streams[i];
 
-		if (!FillHead(so, stream))
+		if (!FillHead(so, stream) || stream->head.distance > so->farthest)
 			continue;
 		if (best == NULL || stream->late < best->late ||
 			(stream->late == best->late && stream->head.distance < best->head.distance))
 			best = stream;
 	}
 	return best;
+}
+
+static int
+CompareLate(const void *a, const void *b)
+{
+	const GgLateNode *left = a;
+	const GgLateNode *right = b;
+
+	return left->distance < right->distance ? 1 : -(left->distance > right->distance);
+}
+
+/*
+ * The stream to take the next node from where the scan ended at a distance: one that was kept back.
+ * Several lists may have named it.
+ */
+static GgStream *
+LateStream(GgScanOpaque *so)
+{
+	if (!so->beyond && so->nlate > 1)
+		qsort(so->late, so->nlate, sizeof(GgLateNode), CompareLate);
+	so->beyond = true;
+	while (so->nlate > 0)
+	{
+		const GgLateNode *late = &so->late[--so->nlate];
+		GgStream   *stream = late->stream;
+
+		/* an exact pass has handed out all that were not */
+		if (stream->ops == &gg_exact_stream || GgWasReturned(stream, late->node))
+			continue;
+		GgMarkReturned(so, stream, late->node);
+		stream->head = (gg_candidate) {.distance = late->distance, .node = late->node};
+		stream->late = true;
+		return stream;
+	}
+	return NULL;
 }
 
 /* ---- rows of a node ---------------------------------------------------- */
@@ -356,8 +394,11 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->nreturned = 0;
 	so->returned = NULL;
 	so->returned_cap = 0;
-	so->by_table = false;
 	so->left_out = NULL;
+	so->by_table = so->beyond = false;
+	so->farthest = so->farthest_row = get_float4_infinity();
+	so->late = NULL;
+	so->nlate = so->late_room = 0;
 	memset(so->code_queries, 0, sizeof(so->code_queries));
 	memset(&so->own_nearest, 0, sizeof(GgNearest));
 	so->nearest = &so->own_nearest;
@@ -495,13 +536,43 @@ TheQuery(void *arg, int number)
 	return ((const GgScanOpaque *) arg)->query;
 }
 
-static bool
-IsZero(const float *query, uint32 dimensions)
+/*
+ * The executor is to put rows in the order of the operator's values, which takes a bound for each.
+ * There is none where all distances are NaN, as those of a zero vector are.
+ */
+static void
+InitExactOrder(GgScanOpaque *so)
 {
-	for (uint32 i = 0; i < dimensions; i++)
-		if (query[i] != 0)
-			return false;
-	return true;
+	const GgMetaPageData *meta = so->meta;
+	uint32		i = 0;
+
+	if (so->query == NULL || meta->metric == GG_METRIC_L2 || meta->metric == GG_METRIC_L1)
+		return;
+	while (i < meta->dimensions && so->query[i] == 0)
+		i++;
+	if (i == meta->dimensions)
+		so->marks &= ~GG_KEY_EXACT;
+	else if (meta->metric == GG_METRIC_IP && meta->largest_length > 0)
+		(void) GgBoundInitProduct(&so->bound, meta, so->query);
+}
+
+/* Find out where conditions on the distance end the scan.  False: no row fulfils them. */
+static bool
+EndAtDistance(GgScanOpaque *so, const ScanKeyData *key)
+{
+	const GgTold *told = key->sk_func.fn_extra;
+	float		farthest;
+
+	/* operands are not evaluated where there is no row */
+	if (told == NULL || told->within == NULL ||
+		(so->meta->nsegments == 0 && so->meta->delta_pages == 0))
+		return true;
+	farthest = GgFarthest(so, key);
+	if (so->by_table)
+		so->farthest_row = farthest;
+	else
+		so->farthest = farthest;
+	return farthest != -get_float4_infinity();
 }
 
 /*
@@ -546,10 +617,14 @@ PrepareScan(IndexScanDesc scan)
 	so->keeps_back = so->mode != GG_ITERATIVE_RELAXED && !so->by_table;
 	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
-	/* all distances of a zero vector are NaN, and no bound is */
-	if (so->marks != 0 && so->query != NULL && opclass->metric == GG_METRIC_COSINE &&
-		IsZero(so->query, so->meta->dimensions))
-		so->marks &= ~GG_KEY_EXACT;
+	if (so->marks != 0)
+		InitExactOrder(so);
+	if (!EndAtDistance(so, key))
+	{
+		so->impossible = true;
+		so->by_table = false;
+		return;
+	}
 	AddSegments(so);
 	so->device.answered = false;
 	so->prepared = true;
@@ -587,7 +662,9 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 				GgTidMatches(so, tid))
 				return true;
 		}
-		stream = NearestStream(so);
+		stream = so->beyond ? NULL : NearestStream(so);
+		if (stream == NULL)
+			stream = LateStream(so);
 		if (stream == NULL)
 			return false;
 		EnterNode(so, stream);
@@ -684,7 +761,9 @@ GgLeastDistance(IndexScanDesc scan)
 		least = -get_float4_infinity();
 	else if (so->row_next < so->row_end)
 		least = so->distance;
-	for (int i = 0; so->started && i < so->nstreams; i++)
+	if (so->nlate > 0)
+		least = -get_float4_infinity();
+	for (int i = 0; so->started && !so->beyond && i < so->nstreams; i++)
 	{
 		GgStream   *stream = &so->streams[i];
 
@@ -694,6 +773,8 @@ GgLeastDistance(IndexScanDesc scan)
 			least = Min(least, stream->ops->least(so, stream));
 	}
 	MemoryContextSwitchTo(old);
+	if (least > so->farthest)
+		return get_float8_infinity();
 	if (isinf(least))
 		return least;
 	return GgBoundOf(&so->bound, least);

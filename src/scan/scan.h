@@ -9,9 +9,12 @@
 #ifndef GG_SCAN_H
 #define GG_SCAN_H
 
+#include "am/monotone.h"
 #include "scan/bound.h"
 #include "plan/search_plan.h"
 #include "storage/source.h"
+
+#include <math.h>
 
 #include "utils/memutils.h"
 #include "utils/snapshot.h"
@@ -234,6 +237,14 @@ struct GgScanOpaque
 	float		last_distance;	/* of the last node that was not late */
 	GgBound		bound;
 
+	/* conditions on the distance, see within.c; infinity: none ends the scan */
+	float		farthest;		/* that a node may be which a stream hands out */
+	float		farthest_row;	/* the same of rows in the table's order */
+	bool		beyond;			/* the streams have nothing else; of the late there are: */
+	struct GgLateNode *late;
+	uint32		nlate,
+				late_room;
+
 	/* for notes */
 	uint32		widenings;		/* lists that were followed by another one */
 	uint64		distances;		/* measured by this process */
@@ -359,7 +370,7 @@ extern void GgInitExplain(void);
 #define GG_EXPECTED_SHIFT	16
 #define GG_EXPECTED_LIMIT	(GG_MOST_EXPECTED + 1)
 
-/* With GG_EXPECTED_LIMIT: other scans have rows for the same LIMIT.  Without it: see GgAsked. */
+/* With GG_EXPECTED_LIMIT: other scans have rows for the same LIMIT. */
 #define GG_EXPECTED_MORE	(2 * GG_EXPECTED_LIMIT)
 
 extern void GgInitExpectedRows(void);
@@ -373,7 +384,7 @@ typedef struct GgAsked
 	uint32		rows;			/* so many are taken; 0: not known */
 	bool		of_many;		/* of this node and others */
 	const struct LimitState *limit; /* gets all that are not dropped before, as soon as they are
-									 * returned and in their order; or NULL.  The key's fn_extra */
+									 * returned and in their order; or NULL */
 } GgAsked;
 
 /* The same of a node, which may drop some. */
@@ -384,6 +395,33 @@ extern double GgRowsUntilLimit(const GgScanOpaque *so);
 
 /* Read from the key of the order what a scan is told. */
 extern void GgReadExpected(GgScanOpaque *so, ScanKey key);
+
+/* ---- within.c ------------------------------------------------------------ */
+
+/* Conditions that end a scan. */
+typedef struct GgWithin GgWithin;
+
+/* fn_extra of a key of an order.  In the memory of the query. */
+typedef struct GgTold
+{
+	const struct LimitState *limit; /* see GgAsked; or NULL */
+	GgWithin   *within;			/* or NULL */
+} GgTold;
+
+/*
+ * Is the clause, of a filter of a plan's index scan in that order, true up to some distance and not
+ * beyond it?  0 in the direction says that this hangs on the sign of a parameter.
+ */
+extern bool GgEndsScan(Node *clause, const OpExpr *order, GgMonotone *monotone);
+
+/* Make what ends a scan of its filter; NULL: nothing does.  *all: all conditions of it do. */
+extern GgWithin *GgMakeWithin(struct IndexScanState *scan, bool *all);
+
+/*
+ * The distance of the engine's beyond which no row fulfils the conditions of the key, after
+ * GgBoundInit().  Infinity: that is not known.  Minus infinity: no row does.
+ */
+extern float GgFarthest(const GgScanOpaque *so, const ScanKeyData *key);
 
 /* ---- what implementations have in common ------------------------------- */
 
@@ -417,6 +455,31 @@ static inline bool
 GgComesLate(const GgScanOpaque *so, float distance)
 {
 	return so->keeps_back && distance < so->last_distance;
+}
+
+typedef struct GgLateNode
+{
+	float		distance;
+	uint32		node;
+	GgStream   *stream;
+} GgLateNode;
+
+/*
+ * A walk or a device keeps a node back.  A scan that ends at a distance does not come to where they
+ * would hand it out.  So it is remembered until that end.  False: the scan has no such end.
+ */
+static inline bool
+GgKeepLate(GgScanOpaque *so, GgStream *stream, float distance, uint32 node)
+{
+	if (isinf(so->farthest))
+		return false;
+	if (so->nlate == so->late_room)
+	{
+		so->late_room = Max(64, so->late_room * 2);
+		so->late = GgEnlarge(so->context, so->late, so->late_room * sizeof(GgLateNode));
+	}
+	so->late[so->nlate++] = (GgLateNode) {.distance = distance, .node = node, .stream = stream};
+	return true;
 }
 
 /*

@@ -403,7 +403,18 @@ GgNextInTableOrder(IndexScanDesc scan,
 			if (from->next == from->count)
 				return false;
 		}
-		row = &from->rows[from->next++];
+		row = &from->rows[from->next];
+		if (row->distance > so->farthest_row)
+		{
+			/* nothing is read any more: what is left are late ones */
+			if (from == &order->late)
+				return false;
+			order->read.count = order->read.next;
+			order->ended = true;
+			order->next = order->nbatch = 0;
+			continue;
+		}
+		from->next++;
 		if (from == &order->late)
 			break;
 		if (!so->strict_table || row->distance >= order->last)

@@ -4,7 +4,8 @@
  *
  * The number goes into the scan key of the order.  The upper bits of sk_flags are the access
  * method's own (access/skey.h).  ggrescan() receives them with the key.  Nobody calls the function
- * of an index scan's key, so there is a place for a pointer, too.
+ * of an index scan's key, so there is a place for a pointer, too.  It leads to the LIMIT, and to
+ * conditions that end the scan (within.c).
  */
 #include "scan/scan.h"
 
@@ -21,16 +22,48 @@ GgTellLimit(ScanKey key, uint64 limit)
 	key->sk_flags |= (int) (expected << GG_EXPECTED_SHIFT);
 }
 
+/* What the scan was told, with room for more. */
+static GgTold *
+ToldOf(IndexScanState *scan)
+{
+	FmgrInfo   *function = &scan->iss_OrderByKeys->sk_func;
+
+	if (function->fn_extra == NULL)
+		function->fn_extra = MemoryContextAllocZero(scan->ss.ps.state->es_query_cxt,
+													sizeof(GgTold));
+	return function->fn_extra;
+}
+
+/*
+ * Tell the scan of conditions that end it.  False: there is nothing else in the filter, which so
+ * drops no row before the last one that passes.
+ */
+static bool
+TellConditions(IndexScanState *scan)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->ss.ps.state->es_query_cxt);
+	bool		all;
+	GgWithin   *within = GgMakeWithin(scan, &all);
+
+	if (within != NULL)
+		ToldOf(scan)->within = within;
+	MemoryContextSwitchTo(old);
+	return !all;
+}
+
 void
 GgTellScan(IndexScanState *scan, const GgAsked *asked)
 {
 	const Plan *plan = scan->ss.ps.plan;
 	ScanKey		key = scan->iss_OrderByKeys;
+	bool		drops = plan->qual != NIL;
 	double		rows;
 
 	if (scan->iss_NumOrderByKeys != 1 || !GgIsGpugraph(scan->iss_RelationDesc))
 		return;
-	if (plan->qual == NIL && asked->rows > 0)
+	if (plan->qual != NIL)
+		drops = TellConditions(scan);
+	if (!drops && asked->rows > 0)
 	{
 		GgTellLimit(key, asked->rows);
 		if (asked->of_many)
@@ -38,7 +71,7 @@ GgTellScan(IndexScanState *scan, const GgAsked *asked)
 		return;
 	}
 	key->sk_flags &= (1 << GG_EXPECTED_SHIFT) - 1;
-	if (plan->qual != NIL)
+	if (drops)
 	{
 		rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
 		key->sk_flags |= GgRowsToExpect(rows, plan->plan_rows,
@@ -47,20 +80,20 @@ GgTellScan(IndexScanState *scan, const GgAsked *asked)
 			GG_EXPECTED_SHIFT;
 	}
 	if (asked->limit != NULL)
-	{
-		key->sk_flags |= (int) ((uint32) GG_EXPECTED_MORE << GG_EXPECTED_SHIFT);
-		key->sk_func.fn_extra = unconstify(struct LimitState *, asked->limit);
-	}
+		ToldOf(scan)->limit = asked->limit;
 }
 
 void
 GgReadExpected(GgScanOpaque *so, ScanKey key)
 {
 	const uint32 expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
+	const GgTold *told = key->sk_func.fn_extra;
 
 	so->expected = so->limit = 0;
 	so->one_of_many = false;
-	so->above = NULL;
+	so->above = told == NULL ? NULL : told->limit;
+	if (so->above != NULL)
+		so->passed_before = so->above->position;
 	if ((expected & GG_EXPECTED_LIMIT) != 0)
 	{
 		so->limit = expected & GG_MOST_EXPECTED;
@@ -68,11 +101,6 @@ GgReadExpected(GgScanOpaque *so, ScanKey key)
 		return;
 	}
 	so->expected = expected & GG_MOST_EXPECTED;
-	if ((expected & GG_EXPECTED_MORE) != 0)
-	{
-		so->above = key->sk_func.fn_extra;
-		so->passed_before = so->above->position;
-	}
 }
 
 /*

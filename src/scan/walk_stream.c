@@ -71,14 +71,18 @@ AlwaysExpanded(const GgScanOpaque *so, uint32 itopk)
 	return Max(so->nearest->shared ? itopk / 4 : itopk / 2, 1);
 }
 
-/* The distance up to which a walk that was cut short may hand out nodes. */
+/*
+ * The distance up to which a walk that was cut short may hand out nodes.  A scan that ends before
+ * it need not go on.
+ */
 static float
 HandedReach(const GgScanOpaque *so)
 {
 	const uint32 count = so->nearest->count;
 	const uint32 half = so->mode == GG_ITERATIVE_OFF ? count : (count + 1) / 2;
+	const float reach = so->nearest->distances[half - 1];
 
-	return so->nearest->distances[half - 1];
+	return reach < so->farthest ? reach : get_float4_infinity();
 }
 
 /*
@@ -416,7 +420,10 @@ WalkNext(GgScanOpaque *so, GgStream *stream)
 	{
 		/* not marked, so it comes when every row is measured */
 		if (GgComesLate(so, stream->head.distance))
+		{
+			(void) GgKeepLate(so, stream, stream->head.distance, stream->head.node);
 			continue;
+		}
 		GgMarkReturned(so, stream, stream->head.node);
 		return true;
 	}

@@ -292,6 +292,8 @@ CheckLength(GgCheck *check, BlockNumber blkno)
 	float		length = GgRowLength(check->opclass, check->meta, check->row);
 	float		largest = check->meta->largest_length;
 
+	if (largest == 0)
+		return;					/* not known */
 	if (length > largest)
 	{
 		GgMetaPageData *meta;

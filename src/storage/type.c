@@ -7,6 +7,7 @@
  */
 #include "storage/type.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "vector/vector.h"
@@ -249,17 +250,20 @@ GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *ro
 	float		piece[256];
 	double		square = 0.0;
 
-	if (opclass->metric != GG_METRIC_IP || meta->element == opclass->element)
+	if (opclass->metric != GG_METRIC_IP)
 		return 0.0f;
 	for (uint32 i = 0; i < meta->dimensions; i += lengthof(piece))
 	{
 		uint32		count = Min(lengthof(piece), meta->dimensions - i);
 
-		gg_halves_to_floats((const uint16_t *) row + i, piece, count);
+		if (meta->element == GG_ELEMENT_F16)
+			gg_halves_to_floats((const uint16_t *) row + i, piece, count);
+		else
+			memcpy(piece, (const float *) row + i, count * sizeof(float));
 		for (uint32 k = 0; k < count; k++)
 			square += (double) piece[k] * piece[k];
 	}
-	return (float) sqrt(square);
+	return (float) Max(sqrt(square), FLT_MIN);
 }
 
 float *

@@ -8,6 +8,8 @@
 #	- distances are in order, but under relaxed_order
 #	- where every row was measured (gpugraph_last_scan), distances are those of the plain plan
 #	- else the share of near rows found is summed up, and has to reach @floors
+# A condition on the distance ends a scan, whose rows then are as good as a search: it may have
+# fewer of them, which counts against that share.
 # What README's Limits say is known here: NULL vectors, zero vectors under cosine, ties, and fewer
 # rows under iterative_scan = off.
 use strict;
@@ -138,6 +140,25 @@ sub text_of
 	return $sql;
 }
 
+# The condition that a distance is below that of some row, as people write it.
+sub draw_bound
+{
+	my ($s) = @_;
+	my @distances = sort { $a <=> $b } grep { defined }
+		map { distance($schema, vector_of(number($schema->{rows})), $s->{query}) } 1 .. 40;
+	my $d = "(t.v $operator{ $schema->{metric} } $s->{query_sql})";
+
+	return if !@distances;
+	my $r = sprintf '%.5f', $distances[ $#distances * rand() ** 2 ];
+	my $rest = sprintf '%.5f', 1 - $r;
+	my $less = sprintf '%.5f', -$r;
+	return one_of("$d < $r", "$d <= $r", "$r > $d", "1 - $d > $rest", "$d * -1 >= $less",
+		"-$d > $less", "round($d\::numeric, 4) <= $r", "$d\::real < $r\::real",
+		"$d BETWEEN -1000 AND $r", "$d < (SELECT $r)\::float8", "(2 - $d) / 2 > (1 + $rest) / 2",
+		"NOT 3 + $d > 3 + $r", "1 - $d\::numeric(9, 5) >= $rest")
+		=~ s/\\::/::/gr;
+}
+
 sub draw_statement
 {
 	my %s = (conditions => [ map { draw_condition($schema) }
@@ -158,6 +179,11 @@ sub draw_statement
 
 		$s{query} = $schema->{queries}[$q];
 		$s{query_sql} = "(SELECT v FROM qs WHERE q = $q)";
+	}
+	if (chance(0.25) && (my $bound = draw_bound(\%s)))
+	{
+		push @{ $s{conditions} }, $bound;
+		$s{bound} = 1;
 	}
 	$s{swapped} = chance(0.1);
 	$s{distance} = chance(0.5);
@@ -228,7 +254,8 @@ sub compare
 	if ($s->{ties}) { $short = min(scalar @$plain_rows, $s->{limit}) - @$rows }
 	elsif ($short < 0 && @$expected == @$got) { $short = 0 }
 	complain($s, sprintf('%d rows by the index, %d by the plain plan', scalar @$rows,
-		scalar @$plain_rows)) if $short < 0 && !$s->{ties} || $short > 0 && !$off;
+		scalar @$plain_rows)) if $short < 0 && !$s->{ties}
+		|| $short > 0 && !$off && (!$s->{bound} || $exact);
 
 	# order
 	my $relaxed = ($s->{set}{'gpugraph.iterative_scan'} // '') eq 'relaxed_order';
@@ -366,7 +393,8 @@ sub class_of
 		$coded && $schema->{dim} < 64 ? 'few dimensions' :
 		$coded && @{ $schema->{centres} } == 1 ? 'far from the origin' : '',
 		$mode =~ /^tsdg/ ? $mode : 'auto',
-		'itopk ' . ($itopk >= 64 ? 64 : $itopk >= 32 ? 32 : 8);
+		'itopk ' . ($itopk >= 64 ? 64 : $itopk >= 32 ? 32 : 8)
+		. ($s->{bound} ? ', within a distance' : '');
 }
 
 sub note_recall
@@ -441,6 +469,11 @@ sub run_lists
 	if (!$by_function)
 	{
 		push @{ $s->{conditions} }, 't.i4 > qs.q * 5' if chance(0.3);
+		if (chance(0.2))
+		{
+			push @{ $s->{conditions} }, "1 - (t.v $op qs.v) > qs.q / 10.0";
+			$s->{bound} = 1;
+		}
 		my @conditions = (@{ $s->{conditions} }, $schema->{partial} ? 't.grp < 4' : ());
 		$where = @conditions ? 'WHERE ' . join(' AND ', @conditions) : '';
 	}
@@ -487,11 +520,12 @@ sub run_prepared
 	if (!$prepared{$n})
 	{
 		my $condition = one_of('true', 't.grp = $2', 't.i4 < $2 * 9', 't.id < $3',
-			't.s2 IN ($2, $2 + 1)', 't.i4 BETWEEN $2 AND $2 * 7 AND t.id <> $3');
+			't.s2 IN ($2, $2 + 1)', "(t.v $op \$1) * -1 > \$3 * -0.002 + 1", 't.i4 BETWEEN $2 AND $2 * 7 AND t.id <> $3');
 		$prepared{$n} = "SELECT t.id, t.vid FROM t WHERE $condition AND \$2 >= 0 AND \$3 >= 0"
 			. ($schema->{partial} ? ' AND t.grp < 4' : '') . " ORDER BY t.v $op \$1 LIMIT \$4";
 		query($c, "PREPARE p$n ($schema->{type}, int, int, int) AS $prepared{$n}");
 	}
+	$s->{bound} = $prepared{$n} =~ /> \$3/;
 	my @values = (vector_literal($schema, $s->{query}), @value);
 	my $direct = $prepared{$n} =~ s/\$(\d)/$values[ $1 - 1 ]/gr;
 	my $execute = "EXECUTE p$n (" . join(', ', @values) . ')';
