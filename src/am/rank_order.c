@@ -2,10 +2,10 @@
  * rank_order.c
  *		Queries that order by a rank: they are ordered by what the rank is of.
  *
- * SELECT ..., row_number() OVER (ORDER BY d) AS r FROM ... ORDER BY r LIMIT n: rows leave the window
- * in the order of d, and r never falls on the way.  The planner does not know that.  It sorts by r
- * once it has all rows.  Ordered by d instead, the query gives the same rows in the same order, and
- * the window stops with the LIMIT.
+ * SELECT ..., row_number() OVER (ORDER BY d) AS r FROM ... ORDER BY r LIMIT n: rows leave the
+ * window in the order of d, and r never falls on the way.  The planner does not know that.  It
+ * sorts by r once it has all rows.  Ordered by d instead, the query gives the same rows in the same
+ * order, and the window stops with the LIMIT.
  *
  * That holds of row_number, rank and dense_rank over a window without PARTITION BY, if it is the
  * query's only one: where there are several, the last to be computed has the order.  Rows that are

@@ -52,7 +52,8 @@ IsZero(const GgScanOpaque *so, Datum stored)
 	const Datum value = PointerGetDatum(PG_DETOAST_DATUM(stored));
 	const uint32 dimensions = GgValueDimensions(opclass, value);
 	void	   *row = palloc((Size) dimensions * sizeof(float));
-	const bool	zero = !GgValueToRow(opclass, (gg_element) so->meta->element, value, dimensions, row);
+	const gg_element element = (gg_element) so->meta->element;
+	const bool	zero = !GgValueToRow(opclass, element, value, dimensions, row);
 
 	pfree(row);
 	if (DatumGetPointer(value) != DatumGetPointer(stored))

@@ -29,8 +29,8 @@ BEGIN
 	RETURN NEXT results_eq(query, regexp_replace(query, '\mitems\M', 'plain', 'g'), what);
 END $$;
 
-SELECT checks(format($$SELECT %s AS key FROM items ORDER BY key %s LIMIT 10$$, key, direction), plan,
-		key || ' ' || direction)
+SELECT checks(format($$SELECT %s AS key FROM items ORDER BY key %s LIMIT 10$$, key, direction),
+		plan, key || ' ' || direction)
 	FROM (VALUES
 		($$1 - (val <=> '[1,2,3]')$$, 'DESC', 'index'),
 		($$(val <=> '[1,2,3]') * -1$$, 'DESC', 'index'),
@@ -97,8 +97,10 @@ SET ROLE gg_sort_reader;
 SELECT is(uses(query), 'index', 'under a policy')
 	FROM (VALUES ($$SELECT 1 - (val <=> '[1,2,3]') FROM items WHERE leaks(id)
 		ORDER BY 1 DESC LIMIT 9$$)) s(query);
-SELECT results_eq($$SELECT 1 - (val <=> '[1,2,3]') FROM items WHERE leaks(id) ORDER BY 1 DESC LIMIT 9$$,
-	$$SELECT 1 - (val <=> '[1,2,3]') FROM plain WHERE cat <> 3 AND kind < 2 ORDER BY 1 DESC LIMIT 9$$,
+SELECT results_eq($$SELECT 1 - (val <=> '[1,2,3]') FROM items WHERE leaks(id)
+		ORDER BY 1 DESC LIMIT 9$$,
+	$$SELECT 1 - (val <=> '[1,2,3]') FROM plain WHERE cat <> 3 AND kind < 2
+		ORDER BY 1 DESC LIMIT 9$$,
 	'rows under a policy');
 RESET ROLE;
 ALTER TABLE items DISABLE ROW LEVEL SECURITY;
@@ -134,12 +136,12 @@ CREATE TABLE part_b PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 INSERT INTO parts SELECT * FROM plain;
 CREATE INDEX parts_idx ON parts USING gpugraph (val vector_cosine_ops);
 ANALYZE parts;
-SELECT results_eq(format($$SELECT %s AS key, %s FROM parts ORDER BY key %s, 2 LIMIT 30$$, key, behind,
-			direction),
-		format($$SELECT %s AS key, %s FROM plain ORDER BY key %s, 2 LIMIT 30$$, key, behind, direction),
+SELECT results_eq(replace(query, '%t', 'parts'), replace(query, '%t', 'plain'),
 		'partitions: ' || key || ' ' || direction || ' ' || behind)
 	FROM (VALUES ($$1 - (val <=> '[1,2,3]')$$, 'DESC'), ($$3 + (val <=> '[1,2,3]')$$, ''),
-		($$val <=> '[1,2,3]'$$, '')) s(key, direction), (VALUES ('1'), ('id')) b(behind);
+		($$val <=> '[1,2,3]'$$, '')) s(key, direction), (VALUES ('1'), ('id')) b(behind),
+		format('SELECT %s AS key, %s FROM %%t ORDER BY key %s, 2 LIMIT 30', key, behind,
+			direction) query;
 SELECT matches(plan_of($$SELECT id FROM parts ORDER BY 1 - (val <=> '[1,2,3]') DESC LIMIT 5$$),
 	'Merge Append.*Index Scan.*Index Scan', 'by their indexes');
 
@@ -185,7 +187,8 @@ SELECT checks(query, plan, 'complete: ' || what) FROM (VALUES
 SELECT insert_both(NULL);
 SELECT checks(query, plan, 'a NULL vector: ' || what) FROM (VALUES
 	('falling', 'table', $$SELECT 1 - (val <=> '[1,2,3]') FROM items ORDER BY 1 DESC LIMIT 5$$),
-	('NULLS FIRST', 'table', $$SELECT val <=> '[1,2,3]' FROM items ORDER BY 1 NULLS FIRST LIMIT 5$$),
+	('NULLS FIRST', 'table',
+		$$SELECT val <=> '[1,2,3]' FROM items ORDER BY 1 NULLS FIRST LIMIT 5$$),
 	('NULLS LAST', 'index',
 		$$SELECT 1 - (val <=> '[1,2,3]') FROM items ORDER BY 1 DESC NULLS LAST LIMIT 5$$),
 	('IS NOT NULL', 'index', $$SELECT 1 - (val <=> '[1,2,3]') FROM items WHERE val IS NOT NULL
@@ -227,7 +230,8 @@ CREATE INDEX part_idx ON items USING gpugraph (val vector_ip_ops) WHERE id > 0;
 INSERT INTO items VALUES (0, 0, 0, '[0,0,0]');
 SELECT is(uses($$SELECT 1 - (val <#> '[1,2,3]') FROM items WHERE id > 0 ORDER BY 1 DESC LIMIT 5$$),
 	'index', 'a partial index has not left out what its predicate leaves out');
-SELECT is((SELECT version FROM gpugraph_index_info('part_idx')), 4, 'which is a feature of format 4');
+SELECT is((SELECT version FROM gpugraph_index_info('part_idx')), 4,
+	'which is a feature of format 4');
 
 -- statements at random
 CREATE TABLE sampled (id int, kind int, cat int, v vector(4));
@@ -238,8 +242,8 @@ SELECT set_config('enable_seqscan', 'off', false) \g /dev/null
 CREATE FUNCTION differences(opclass text, op text, n int, OUT used int, OUT wrong text)
 	LANGUAGE plpgsql AS $$
 DECLARE
-	keys text[] := '{1 - d,d * -1,-d,1 + d,d,(2 - d) / 2,d / 3 - 1,d::real,d::numeric,0.5 - d::numeric}'
-		|| ARRAY['round(d::numeric, 2)', '(3 - d)::numeric(9, 3)', 'round((1 - d)::numeric, 4)',
+	keys text[] := '{1 - d,d * -1,-d,1 + d,d,(2 - d) / 2,d / 3 - 1,d::real,d::numeric}'
+		|| ARRAY['0.5 - d::numeric', 'round(d::numeric, 2)', '(3 - d)::numeric(9, 3)', 'round((1 - d)::numeric, 4)',
 			'trunc(d::numeric, 3)', '-d::numeric'];
 	behind text[] := '{"","",", id",", kind DESC, id",", cat, id DESC"}';
 	conditions text[] := '{true,true,cat < 4,v IS NOT NULL,d < 2,1 - d > 0.2,kind = 1}';
@@ -255,16 +259,19 @@ BEGIN
 	EXECUTE format('CREATE INDEX ON sampled USING gpugraph (v %s)', opclass);
 	FOR i IN 1 .. n LOOP
 		IF i = n * 3 / 4 THEN
-			INSERT INTO sampled VALUES (700, 1, 1, NULL), (701, 1, 1, '[0,0,0,0]'), (702, 2, 3, NULL);
+			INSERT INTO sampled VALUES (700, 1, 1, NULL), (701, 1, 1, '[0,0,0,0]'),
+				(702, 2, 3, NULL);
 			INSERT INTO unindexed SELECT * FROM sampled WHERE id >= 700;
 		END IF;
-		d := format('(v %s %L)', op, format('[%s,%s,%s,%s]', floor(random() * 5), floor(random() * 4),
-			floor(random() * 3) + 1, floor(random() * 6) - 3));
+		d := format('(v %s %L)', op, format('[%s,%s,%s,%s]', floor(random() * 5),
+			floor(random() * 4), floor(random() * 3) + 1, floor(random() * 6) - 3));
 		key := keys[1 + floor(random() * cardinality(keys))];
-		sql := format('SELECT %s AS key%s FROM sampled WHERE %s ORDER BY key %s %s%s LIMIT %s OFFSET %s',
+		sql := format('SELECT %s AS key%s FROM sampled WHERE %s ORDER BY key %s %s%s LIMIT %s
+				OFFSET %s',
 			key, CASE WHEN i % 2 = 0 THEN '' ELSE ', ' || d END,
 			conditions[1 + floor(random() * cardinality(conditions))],
-			CASE WHEN key ~ '(^|[^(0-9])-|^[0-9(.]+ -|\(1 -|\(3 -|-1' AND key !~ '- 1' THEN 'DESC' ELSE '' END,
+			CASE WHEN key ~ '(^|[^(0-9])-|^[0-9(.]+ -|\(1 -|\(3 -|-1' AND key !~ '- 1'
+				THEN 'DESC' ELSE '' END,
 			(ARRAY['', 'NULLS FIRST', 'NULLS LAST'])[1 + floor(random() * 3)],
 			CASE WHEN i % 2 = 0 THEN behind[1 + floor(random() * 5)] ELSE ', id' END,
 			1 + floor(random() * 30), floor(random() * 3));
@@ -273,8 +280,8 @@ BEGIN
 			used := used + 1;
 		END IF;
 		EXECUTE format('SELECT array_agg(s)::text FROM (%s) s', sql) INTO have;
-		EXECUTE format('SELECT array_agg(s)::text FROM (%s) s', replace(sql, 'sampled', 'unindexed'))
-			INTO want;
+		EXECUTE format('SELECT array_agg(s)::text FROM (%s) s',
+			replace(sql, 'sampled', 'unindexed')) INTO want;
 		IF have IS DISTINCT FROM want THEN
 			wrong := concat_ws(E'\n', wrong, sql, have, want);
 		END IF;

@@ -211,7 +211,8 @@ sub make_old
 
 	die 'not an index that fits format 2'
 		if $d->{version} == 4 && unpack('L', substr $d->{meta}, META_FEATURES) != 32
-		|| $d->{nspilled} > 0 || $d->{nsegments} > OLD_SEGMENTS || $d->{nextents} > OLD_EXTENTS || $d->{npieces} != $d->{nsegments};
+		|| $d->{nspilled} > 0 || $d->{nsegments} > OLD_SEGMENTS
+		|| $d->{nextents} > OLD_EXTENTS || $d->{npieces} != $d->{nsegments};
 	substr($old, META_VERSION, 4) = pack 'L', 2;
 	for my $i (0 .. $d->{nsegments} - 1)
 	{
