@@ -385,6 +385,13 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 #define GG_SNAPSHOTS_GROW_OLD	(old_snapshot_threshold >= 0)
 #endif
 
+/* The tuple of an entry of a hash table of the executor's. */
+#if PG_VERSION_NUM >= 180000
+#define GgHashedTuple(entry)	TupleHashEntryGetTuple(entry)
+#else
+#define GgHashedTuple(entry)	((entry)->firstTuple)
+#endif
+
 /* The pages of a bitmap, in order. */
 typedef struct GgBitmapPage
 {

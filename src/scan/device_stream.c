@@ -465,8 +465,11 @@ NextKey(GgScanOpaque *so, GgStream *stream)
 
 		if (stream->heap_blocks > 0 && place % GG_AHEAD_ROWS == 0)
 			GgLookAhead(so, stream, state->keys + place, state->nkeys - place, 0);
-		if (node >= stream->nodes || GgWasReturned(stream, node) ||
-			(!state->deep && !GgNodeMatches(so, stream, node)))
+		if (node >= stream->nodes || GgWasReturned(stream, node))
+			continue;
+		/* where the scan ends, it does not matter whether a node matches */
+		if (!state->deep && key_distance(key) <= so->farthest &&
+			!GgNodeMatches(so, stream, node))
 			continue;
 		if (state->deep ? key >= state->bound : !GgComesLate(so, key_distance(key)))
 			return key;

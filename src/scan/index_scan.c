@@ -389,7 +389,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->current = NULL;
 	so->row_next = so->row_end = 0;
 	so->query = NULL;
-	GgMakeFilter(so, scan);
+	GgMakeFilter(so, scan->keyData, scan->numberOfKeys);
 	memset(scan->xs_orderbynulls, true, scan->numberOfOrderBys * sizeof(bool));
 	so->nreturned = 0;
 	so->returned = NULL;
@@ -584,11 +584,15 @@ PrepareScan(IndexScanDesc scan)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	const GgOpclass *opclass = GgIndexOpclass(scan->indexRelation);
+	const GgTold *told;
 	ScanKey		key;
 
 	RefuseScan(scan);
 	pgstat_count_index_scan(scan->indexRelation);
 	GgCountSearch(scan);
+	told = scan->orderByData[0].sk_func.fn_extra;
+	if (told != NULL && told->sets != NIL && !so->impossible)
+		GgTakeSets(scan, told->sets);
 	if (so->impossible)
 		return;
 

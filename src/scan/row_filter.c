@@ -336,7 +336,7 @@ GgEvaluateRow(GgScanOpaque *so, GgStream *stream, uint32 row)
 /* ---- the filter ---------------------------------------------------------- */
 
 void
-GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan)
+GgMakeFilter(GgScanOpaque *so, const ScanKeyData *keys, int nkeys)
 {
 	MemoryContext old;
 	GgFilterColumns columns;
@@ -345,12 +345,12 @@ GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan)
 	so->filter = NULL;
 	so->filter_rows = NULL;
 	so->impossible = so->recheck = false;
-	if (scan->numberOfKeys == 0)
+	if (nkeys == 0)
 		return;
 	old = MemoryContextSwitchTo(so->context);
 	GgGetFilterColumns(so->index, &columns);
 	filter = palloc(sizeof(gg_filter));
-	if (!GgFilterFromKeys(&columns, scan->keyData, scan->numberOfKeys, filter, &so->recheck))
+	if (!GgFilterFromKeys(&columns, keys, nkeys, filter, &so->recheck))
 		so->impossible = true;
 	else if (filter->nconditions > 0)
 		so->filter = filter;

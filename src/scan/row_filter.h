@@ -7,8 +7,8 @@
 
 #include "scan/scan.h"
 
-/* Make the filter of a scan from its keys. */
-extern void GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan);
+/* Make the filter of a scan from its keys, and what else is known of it. */
+extern void GgMakeFilter(GgScanOpaque *so, const ScanKeyData *keys, int nkeys);
 
 /*
  * Find the nodes of a stream that match, unless that is done: stream->matching (of segments alone)

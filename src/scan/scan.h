@@ -406,6 +406,7 @@ typedef struct GgTold
 {
 	const struct LimitState *limit; /* see GgAsked; or NULL */
 	GgWithin   *within;			/* or NULL */
+	List	   *sets;			/* see told_sets.c */
 } GgTold;
 
 /*
@@ -422,6 +423,14 @@ extern GgWithin *GgMakeWithin(struct IndexScanState *scan, bool *all);
  * GgBoundInit().  Infinity: that is not known.  Minus infinity: no row does.
  */
 extern float GgFarthest(const GgScanOpaque *so, const ScanKeyData *key);
+
+/* ---- told_sets.c --------------------------------------------------------- */
+
+/* Find sets of values of filter columns in the filter of a scan, each a subplan. */
+extern List *GgFindSets(struct IndexScanState *scan);
+
+/* Make a filter of the scan's keys and of these sets, before it reads anything. */
+extern void GgTakeSets(IndexScanDesc scan, const List *sets);
 
 /* ---- what implementations have in common ------------------------------- */
 

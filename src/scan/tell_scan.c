@@ -5,7 +5,7 @@
  * The number goes into the scan key of the order.  The upper bits of sk_flags are the access
  * method's own (access/skey.h).  ggrescan() receives them with the key.  Nobody calls the function
  * of an index scan's key, so there is a place for a pointer, too.  It leads to the LIMIT, and to
- * conditions that end the scan (within.c).
+ * what the filter says: conditions that end the scan (within.c), and sets (told_sets.c).
  */
 #include "scan/scan.h"
 
@@ -35,8 +35,8 @@ ToldOf(IndexScanState *scan)
 }
 
 /*
- * Tell the scan of conditions that end it.  False: there is nothing else in the filter, which so
- * drops no row before the last one that passes.
+ * Tell the scan of conditions that end it, and of sets.  False: there is nothing in the filter but
+ * what ends the scan, so that it drops no row before the last one that passes.
  */
 static bool
 TellConditions(IndexScanState *scan)
@@ -44,9 +44,12 @@ TellConditions(IndexScanState *scan)
 	MemoryContext old = MemoryContextSwitchTo(scan->ss.ps.state->es_query_cxt);
 	bool		all;
 	GgWithin   *within = GgMakeWithin(scan, &all);
+	List	   *sets = scan->ss.ps.subPlan == NIL ? NIL : GgFindSets(scan);
 
 	if (within != NULL)
 		ToldOf(scan)->within = within;
+	if (sets != NIL)
+		ToldOf(scan)->sets = sets;
 	MemoryContextSwitchTo(old);
 	return !all;
 }

@@ -404,7 +404,9 @@ NextListed(GgScanOpaque *so, GgStream *stream)
 		if (GgWasReturned(stream, stream->head.node))
 			continue;
 		stream->handed++;
-		if (GgNodeMatches(so, stream, stream->head.node))
+		/* where the scan ends, it does not matter whether a node matches */
+		if (stream->head.distance > so->farthest ||
+			GgNodeMatches(so, stream, stream->head.node))
 			return true;
 	}
 	return false;

@@ -153,10 +153,9 @@ sub draw_bound
 	my $rest = sprintf '%.5f', 1 - $r;
 	my $less = sprintf '%.5f', -$r;
 	return one_of("$d < $r", "$d <= $r", "$r > $d", "1 - $d > $rest", "$d * -1 >= $less",
-		"-$d > $less", "round($d\::numeric, 4) <= $r", "$d\::real < $r\::real",
-		"$d BETWEEN -1000 AND $r", "$d < (SELECT $r)\::float8", "(2 - $d) / 2 > (1 + $rest) / 2",
-		"NOT 3 + $d > 3 + $r", "1 - $d\::numeric(9, 5) >= $rest")
-		=~ s/\\::/::/gr;
+		"-$d > $less", "round(${d}::numeric, 4) <= $r", "${d}::real < ${r}::real",
+		"$d BETWEEN -1000 AND $r", "$d < (SELECT $r)::float8", "(2 - $d) / 2 > (1 + $rest) / 2",
+		"NOT 3 + $d > 3 + $r", "1 - ${d}::numeric(20, 5) >= $rest");
 }
 
 sub draw_statement
