@@ -169,7 +169,7 @@ sub end_writer
 	{
 		if ($line eq 'done') { note_done(@$pending) if $pending; undef $pending }
 		elsif ($line =~ /^([-+]) (\d+) (\d+) (\d+)$/) { $pending = [ $1, $2, $3, $4 ] }
-		elsif ($line =~ /^ended: (?!connection lost|cannot connect|57P0)(.*)/)
+		elsif ($line =~ /^ended: (?!connection lost|cannot connect|57P0|57014)(.*)/)
 		{
 			push @wrong, "a session that writes: $1";
 		}
