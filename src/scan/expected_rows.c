@@ -138,6 +138,10 @@ TellScans(PlanState *planstate, void *context)
 		input.limit = asked->limit;
 	if (IsA(planstate, AppendState) || IsA(planstate, MergeAppendState))
 		input.of_many = true;
+	/* behind a sort LIMIT does not count row by row: go by how many the join is believed to drop */
+	if (IsA(planstate, NestLoopState) && input.limit == NULL)
+		input.rows = (uint32) Min(asked->rows * outerPlan(planstate->plan)->plan_rows /
+								  Max(planstate->plan->plan_rows, 1), GG_MOST_EXPECTED);
 	if (!IsA(planstate, NestLoopState))
 		return planstate_tree_walker(planstate, TellScans, &input);
 	/* the outer side is told twice */
