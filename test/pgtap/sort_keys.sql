@@ -243,7 +243,8 @@ CREATE FUNCTION differences(opclass text, op text, n int, OUT used int, OUT wron
 	LANGUAGE plpgsql AS $$
 DECLARE
 	keys text[] := '{1 - d,d * -1,-d,1 + d,d,(2 - d) / 2,d / 3 - 1,d::real,d::numeric}'
-		|| ARRAY['0.5 - d::numeric', 'round(d::numeric, 2)', '(3 - d)::numeric(9, 3)', 'round((1 - d)::numeric, 4)',
+		|| ARRAY['0.5 - d::numeric', 'round(d::numeric, 2)', '(3 - d)::numeric(9, 3)',
+			'round((1 - d)::numeric, 4)',
 			'trunc(d::numeric, 3)', '-d::numeric'];
 	behind text[] := '{"","",", id",", kind DESC, id",", cat, id DESC"}';
 	conditions text[] := '{true,true,cat < 4,v IS NOT NULL,d < 2,1 - d > 0.2,kind = 1}';
