@@ -4,8 +4,8 @@
  *
  * "Distance Bound" are the conditions of the filter that end the scan (within.c).
  *
- * Numbers, with ANALYZE, are those of gpugraph_last_scan(), summed over all loops, as core's "Index Searches" is.
- * A scan in a parallel worker is not seen: its notes end with the worker.
+ * Numbers, with ANALYZE, are those of gpugraph_last_scan(), summed over all loops, as core's "Index
+ * Searches" is.  A scan in a parallel worker is not seen: its notes end with the worker.
  */
 #include "scan/scan.h"
 

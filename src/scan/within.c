@@ -133,7 +133,7 @@ GgMakeWithin(IndexScanState *scan, bool *all)
 
 /* ---- one scan -------------------------------------------------------------- */
 
-/* May a step be computed with this operand?  Of one that is infinite or no number little is said. */
+/* May a step be computed with this operand?  Little is said of one that is infinite or NaN. */
 static bool
 IsSound(const Step *step)
 {
@@ -212,8 +212,9 @@ typedef enum Answer
 } Answer;
 
 /*
- * Does the condition hold at the least value that the operator can have at this distance?  The functions of the steps take no locks and hold no resources, so that an error
- * of theirs can be caught without a subtransaction.
+ * Does the condition hold at the least value that the operator can have at this distance?  The
+ * functions of the steps take no locks and hold no resources, so that an error of theirs can be
+ * caught without a subtransaction.
  */
 static Answer
 Ask(Condition *condition, const GgBound *bound, float distance)
@@ -275,8 +276,9 @@ Bisect(Condition *condition, const Range *range)
 
 	if (behind == HOLDS || before == NO_ANSWER || (before == FAILS && !condition->falls))
 		return get_float4_infinity();
+	/* under inner product rows that an older library inserted may be nearer than least */
 	if (before == FAILS)
-		return -get_float4_infinity();
+		return range->least < 0 ? range->least : -get_float4_infinity();
 	while (high - low > 1)
 	{
 		const int64 middle = low + (high - low) / 2;

@@ -519,7 +519,8 @@ sub run_prepared
 	if (!$prepared{$n})
 	{
 		my $condition = one_of('true', 't.grp = $2', 't.i4 < $2 * 9', 't.id < $3',
-			't.s2 IN ($2, $2 + 1)', "(t.v $op \$1) * -1 > \$3 * -0.002 + 1", 't.i4 BETWEEN $2 AND $2 * 7 AND t.id <> $3');
+			't.s2 IN ($2, $2 + 1)', "(t.v $op \$1) * -1 > \$3 * -0.002 + 1",
+			't.i4 BETWEEN $2 AND $2 * 7 AND t.id <> $3');
 		$prepared{$n} = "SELECT t.id, t.vid FROM t WHERE $condition AND \$2 >= 0 AND \$3 >= 0"
 			. ($schema->{partial} ? ' AND t.grp < 4' : '') . " ORDER BY t.v $op \$1 LIMIT \$4";
 		query($c, "PREPARE p$n ($schema->{type}, int, int, int) AS $prepared{$n}");
