@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
 #include "nodes/tidbitmap.h"
+#include "optimizer/paths.h"
 #include "port/pg_iovec.h"
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
@@ -132,11 +133,62 @@ GgMayTruncate(Relation heap)
 #define GgKeyAscends(key)		((key)->pk_strategy == BTLessStrategyNumber)
 #endif
 
+/* The members of an equivalence class, those of a table that is a child included. */
+#if PG_VERSION_NUM >= 180000
+typedef EquivalenceMemberIterator GgMemberIterator;
+#define GgBeginMembers(it, ec, relids)	setup_eclass_member_iterator(it, ec, relids)
+#define GgNextMember(it)		eclass_member_iterator_next(it)
+#else
+typedef struct GgMemberIterator
+{
+	const List *members;
+	int			next;
+} GgMemberIterator;
+
+static inline void
+GgBeginMembers(GgMemberIterator *it, const EquivalenceClass *ec, Relids relids)
+{
+	it->members = ec->ec_members;
+	it->next = 0;
+}
+
+static inline EquivalenceMember *
+GgNextMember(GgMemberIterator *it)
+{
+	return it->next < list_length(it->members) ?
+		list_nth_node(EquivalenceMember, it->members, it->next++) : NULL;
+}
+#endif
+
+/*
+ * Is a column of the table NOT NULL, so that no row has a NULL there?  From 18 on that may be
+ * declared of a column that was not checked, which the planner's table leaves out.
+ */
+static inline bool
+GgColumnIsNotNull(const RelOptInfo *rel, Oid relid, AttrNumber column)
+{
+#if PG_VERSION_NUM >= 180000
+	return bms_is_member(column, rel->notnullattnums);
+#else
+	HeapTuple	tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(relid), Int16GetDatum(column));
+	bool		not_null;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	not_null = ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+	ReleaseSysCache(tuple);
+	return not_null;
+#endif
+}
+
 /*
  * From 17 on core takes IN lists on any column into paths that are ordered by an operator, and bare
  * booleans for the families of extensions.
  */
 #define GG_CORE_KEEPS_CONDITIONS (PG_VERSION_NUM >= 170000)
+
+/* From 16 on core has the path for an order by a distance with other keys behind it. */
+#define GG_CORE_KNOWS_MORE_KEYS (PG_VERSION_NUM >= 160000)
 
 /* From 18 on EXPLAIN ANALYZE counts searches. */
 #if PG_VERSION_NUM >= 180000

@@ -31,9 +31,10 @@ _PG_init(void)
 	GgInitAlter();
 	GgInitPlanner();
 	GgInitProbes();
+	/* bitmaps restrict the paths that are there */
+	GgInitFilterPaths();
 	GgInitBitmapScan();
 	GgInitPartitions();
-	GgInitFilterPaths();
 	GgInitExplain();
 	GgInitExpectedRows();
 	GgInitRecentBuffers();

@@ -73,6 +73,11 @@ extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 /* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
 extern void GgInitFilterPaths(void);
 
+/* ---- rank_order.c --------------------------------------------------------- */
+
+/* Have a query that is to be planned, and those within, ordered by what ranks are of. */
+extern void GgOrderByWindows(Query *query);
+
 /* ---- alter.c -------------------------------------------------------------- */
 
 /* Called by _PG_init.  From then on ALTER INDEX refuses options that do not fit the index. */
@@ -85,6 +90,9 @@ extern void GgInitAlter(void);
  * row that it stands on (WHERE CURRENT OF).
  */
 extern bool GgPlansCursor(void);
+
+/* Will the finished plan pass our hook?  Not where another module plans by itself. */
+extern bool GgIsPlanning(void);
 
 /* The custom scan that restricts an index scan to a bitmap of rows (src/scan/bitmap_scan.c). */
 #define GG_BITMAP_SCAN_NAME		"GpugraphBitmapScan"

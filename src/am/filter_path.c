@@ -1,14 +1,19 @@
 /*
  * filter_path.c
- *		Paths that PostgreSQL leaves out: conditions on filter columns beside the order by distance.
+ *		Paths that PostgreSQL leaves out: conditions on filter columns beside the order by distance,
+ *		and sort keys that are not the distance itself.
  *
  * Before PostgreSQL 17 no path of core's has both an order and an IN list on a column behind the
  * first one.  For B-trees that is right, since such lists break their order.  Here the order comes
  * from the distance, whatever the conditions are.  Core also left out bare booleans (WHERE active)
  * for operator families that are not its own.  Where a query has one of the two, this hook adds the
  * path that core would add today.  The rules for what matches a column are core's (indxpath.c).
+ *
+ * Core knows the distance as a sort key, and nothing else (sort_key.h).  Before 16 it did not know
+ * that either where other keys follow.
  */
 #include "am/am.h"
+#include "am/sort_key.h"
 
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_type_d.h"
@@ -146,14 +151,14 @@ MatchClause(PlannerInfo *root, IndexOptInfo *index, int column, RestrictInfo *ri
 	}
 }
 
-/* All conditions on filter columns, in the order of the columns.  NIL where core drops none. */
+/* All conditions on filter columns, in the order of the columns.  *dropped: core drops some. */
 static List *
-MatchClauses(PlannerInfo *root, IndexOptInfo *index)
+MatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped)
 {
 	List	   *clauses = NIL;
 	ListCell   *cell;
-	bool		dropped = false;
 
+	*dropped = false;
 	for (int column = 1; column < index->nkeycolumns; column++)
 		foreach(cell, index->indrestrictinfo)
 		{
@@ -163,7 +168,7 @@ MatchClauses(PlannerInfo *root, IndexOptInfo *index)
 
 			if (rinfo->pseudoconstant || !restriction_is_securely_promotable(rinfo, index->rel))
 				continue;
-			condition = MatchClause(root, index, column, rinfo, &dropped);
+			condition = MatchClause(root, index, column, rinfo, dropped);
 			if (condition == NULL)
 				continue;
 			clause = makeNode(IndexClause);
@@ -174,7 +179,7 @@ MatchClauses(PlannerInfo *root, IndexOptInfo *index)
 			clause->indexcols = NIL;
 			clauses = lappend(clauses, clause);
 		}
-	return dropped ? clauses : NIL;
+	return clauses;
 }
 
 /* NULL vectors are not in the index. */
@@ -228,21 +233,53 @@ MatchOrder(IndexOptInfo *index, PathKey *key)
 	return NULL;
 }
 
+/* The first scan of the index in the query's order, behind this place in the list; or NULL. */
+static IndexPath *
+OrderedPath(const RelOptInfo *rel, const IndexOptInfo *index, int *place)
+{
+	while (*place < list_length(rel->pathlist))
+	{
+		IndexPath  *path = list_nth(rel->pathlist, (*place)++);
+
+		if (IsA(path, IndexPath) && path->indexinfo == index && path->indexorderbys != NIL)
+			return path;
+	}
+	return NULL;
+}
+
+/*
+ * Other keys than the distance, and keys behind it, have the index's order under strict_order
+ * alone.  Where core has the path for a distance with keys behind it, it is marked.
+ */
 static void
 AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 {
-	Expr	   *order = MatchOrder(index, linitial(root->query_pathkeys));
+	PathKey    *key = linitial(root->query_pathkeys);
+	Expr	   *order = MatchOrder(index, key);
+	const bool	more = list_length(root->query_pathkeys) > 1;
+	const bool	by_core = order != NULL && (GG_CORE_KNOWS_MORE_KEYS || !more);
+	OpExpr	   *marked = NULL;
 	List	   *clauses;
 	IndexPath  *path;
+	bool		dropped;
+	int			place = 0;
 
-	if (order == NULL || AsksForNullVectors(index))
+	if (AsksForNullVectors(index))
 		return;
-	clauses = MatchClauses(root, index);
-	if (clauses == NIL)
+	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsPlanning() && (order == NULL || more))
+		marked = GgMatchSortKey(root, index, key);
+	if (marked != NULL)
+		order = (Expr *) marked;
+	if (order == NULL)
+		return;
+	while (by_core && marked != NULL && (path = OrderedPath(rel, index, &place)) != NULL)
+		path->indexorderbys = list_make1(order);
+	clauses = MatchClauses(root, index, &dropped);
+	if ((by_core || marked == NULL) && !(dropped && !GG_CORE_KEEPS_CONDITIONS))
 		return;
 	path = create_index_path(root, index, clauses, list_make1(order), list_make1_int(0),
-							 list_make1(linitial(root->query_pathkeys)), ForwardScanDirection,
-							 false, bms_copy(rel->lateral_relids), 1.0, false);
+							 list_make1(key), ForwardScanDirection, false,
+							 bms_copy(rel->lateral_relids), 1.0, false);
 	if (!GgPathIsRefused(&path->path))
 		add_path(rel, &path->path);
 }
@@ -266,18 +303,22 @@ AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 	foreach(cell, rel->indexlist)
 	{
 		IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
+		int			place = 0;
 
-		if (index->amcostestimate == ggcostestimate && index->nkeycolumns > 1 &&
-			(index->indpred == NIL || index->predOK))
-			AddFilterPath(root, rel, index);
+		if (index->amcostestimate != ggcostestimate || (index->indpred != NIL && !index->predOK))
+			continue;
+		/* the usual query, for which core has the path */
+		if (list_length(root->query_pathkeys) == 1 &&
+			(GG_CORE_KEEPS_CONDITIONS || index->nkeycolumns == 1) &&
+			OrderedPath(rel, index, &place) != NULL)
+			continue;
+		AddFilterPath(root, rel, index);
 	}
 }
 
 void
 GgInitFilterPaths(void)
 {
-	if (GG_CORE_KEEPS_CONDITIONS)
-		return;
 	prev_pathlist_hook = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = AddFilterPaths;
 }

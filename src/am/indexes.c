@@ -28,6 +28,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #define INDEXES_COLUMNS		13
 
@@ -54,9 +55,26 @@ typedef struct Contents
 	int			segments;
 	const char *storage;
 	int			algorithm;		/* gg_algorithm of the last build */
+	uint32		left_out;		/* GG_LEAVES_NOTHING_OUT: rows that it may have left out */
 	char	   *error;			/* why the pages could not be read; else NULL */
 	bool		reindex;		/* a REINDEX mends that */
 } Contents;
+
+/* May the indexed column, or expression, be NULL? */
+static bool
+MayBeNull(Relation index)
+{
+	HeapTuple	tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(index->rd_index->indrelid),
+										Int16GetDatum(index->rd_index->indkey.values[0]));
+	bool		may = true;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		may = !((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+		ReleaseSysCache(tuple);
+	}
+	return may;
+}
 
 static void
 ReadContents(void *arg)
@@ -77,6 +95,9 @@ ReadContents(void *arg)
 	contents->segments = meta->nsegments;
 	contents->storage = GgStorageName(meta);
 	contents->algorithm = meta->algorithm;
+	contents->left_out = ((MayBeNull(index) ? GG_FEATURE_NO_NULL : 0) |
+						  (meta->metric == GG_METRIC_COSINE ? GG_FEATURE_NO_ZERO : 0)) &
+		~GgNeverLeftOut(meta);
 	contents->known = true;
 	pfree(meta);
 }
@@ -159,13 +180,19 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
 	if (contents->known && contents->segments > HINT_SEGMENTS)
 		return psprintf("Increase maintenance_work_mem, and call gpugraph_merge(): every query"
 						" searches each of %d segments.", contents->segments);
-	if (!stat->up || stat->missed == 0)
-		return NULL;
-	if (stat->state == NULL)
+	if (stat->up && stat->missed > 0 && stat->state == NULL)
 		return "The CPU answers, as the index is not on a GPU: call gpugraph_prewarm().";
-	if (stat->failure != GG_REASON_NONE)
+	if (stat->up && stat->missed > 0 && stat->failure != GG_REASON_NONE)
 		return psprintf("The CPU answers. %s See last_error in gpugraph_stat_index.",
 						GgReasonText(stat->failure));
+	if (contents->left_out != 0)
+		return psprintf("Order by distances in ascending order: a falling order, such as that of "
+						"1 - distance DESC, reads the table, as rows with %s vectors may not be in "
+						"the index. Where the table has none, REINDEX INDEX%s.",
+						contents->left_out == GG_FEATURE_NO_ZERO ? "zero" :
+						contents->left_out == GG_FEATURE_NO_NULL ? "NULL" : "NULL or zero",
+						(contents->left_out & GG_FEATURE_NO_NULL) == 0 ? "" :
+						"; where queries want none, add WHERE column IS NOT NULL");
 	return NULL;
 }
 

@@ -15,6 +15,8 @@
 
 #include "access/generic_xlog.h"
 #include "miscadmin.h"
+#include "storage/sinval.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 
 /* Pages by which the delta grows between two requests for a merge, at most. */
@@ -263,6 +265,7 @@ typedef struct InsertCache
 	const GgOpclass *opclass;
 	GgFilterColumns columns;
 	BlockNumber length;			/* the relation had so many blocks */
+	uint32		never_left_out; /* GgNeverLeftOut(), or less */
 } InsertCache;
 
 static InsertCache *
@@ -279,6 +282,7 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
 		cache = MemoryContextAllocZero(indexInfo->ii_Context, sizeof(InsertCache));
 		memcpy(&cache->meta, meta, GG_META_HEAD);
+		cache->never_left_out = GgNeverLeftOut(meta);
 		UnlockReleaseBuffer(buffer);
 		cache->opclass = GgIndexOpclass(index);
 		GgCheckOpclass(index, &cache->meta, cache->opclass);
@@ -323,6 +327,42 @@ RaiseLargestLength(Relation index, InsertCache *cache, const void *row)
 	UnlockReleaseBuffer(buffer);
 }
 
+/*
+ * A row is left out, and may be the first one: then the index loses the feature.  The metapage says
+ * so before the row is committed: who sees the row finds it there (scan/left_out.c).
+ *
+ * Plans that count on the feature are slow from now on, so they are made anew.  Sessions of this
+ * server are told at once, since another transaction's row may be the first to be committed.  Those
+ * of standbys learn of it with the commit.
+ */
+static void
+NoteLeftOut(Relation index, Relation heap, InsertCache *cache, uint32 feature)
+{
+	SharedInvalidationMessage message;
+	GgMetaPageData *meta;
+	Buffer		buffer;
+
+	if ((cache->never_left_out & feature) == 0)
+		return;
+	cache->never_left_out &= ~feature;
+	meta = palloc(sizeof(GgMetaPageData));
+	buffer = GgLockDirectory(index, meta);
+	if ((GgNeverLeftOut(meta) & feature) != 0)
+	{
+		meta->features &= ~feature;
+		GgStoreMeta(index, heap, buffer, meta);
+		CacheInvalidateRelcache(heap);
+		memset(&message, 0, sizeof(message));
+		message.rc.id = SHAREDINVALRELCACHE_ID;
+		message.rc.dbId = MyDatabaseId;
+		message.rc.relId = RelationGetRelid(heap);
+		SendSharedInvalidMessages(&message, 1);
+	}
+	else
+		UnlockReleaseBuffer(buffer);
+	pfree(meta);
+}
+
 bool
 gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Relation heap,
 		 IndexUniqueCheck checkUnique, bool indexUnchanged, IndexInfo *indexInfo)
@@ -334,9 +374,12 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 	GgDeltaRow *row;
 	char	   *vector;
 
-	if (isnull[0])
-		return false;
 	cache = GetInsertCache(index, indexInfo);
+	if (isnull[0])
+	{
+		NoteLeftOut(index, heap, cache, GG_FEATURE_NO_NULL);
+		return false;
+	}
 
 	/* what was detoasted goes with this context */
 	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph insert",
@@ -355,6 +398,8 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 		RaiseLargestLength(index, cache, vector);
 		DeltaAppend(index, heap, cache->meta.dimensions, row, &cache->length);
 	}
+	else
+		NoteLeftOut(index, heap, cache, GG_FEATURE_NO_ZERO);
 
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

@@ -9,10 +9,14 @@
  * the GPU answers.  The planner cannot know that nobody will read the column, so this hook replaces
  * it by NULL in the finished plan.
  *
- * The same hook sees whether the query is a cursor's, which cost.c asks.
+ * The same hook sees whether the query is a cursor's, which cost.c asks, has queries that order by
+ * ranks changed (rank_order.c), and gives index scans for other sort keys their last touch
+ * (sort_key.c).
  */
 #include "am/am.h"
 #include "am/monotone.h"
+#include "am/sort_key.h"
+#include "base/base.h"
 
 #include "miscadmin.h"
 #include "nodes/extensible.h"
@@ -26,7 +30,8 @@
 
 static planner_hook_type prev_planner_hook = NULL;
 
-/* The query that is being planned is a cursor's. */
+/* A query is being planned; it is a cursor's. */
+static bool is_planning = false;
 static bool plans_cursor = false;
 
 static void SkipInQuery(Plan *top);
@@ -52,6 +57,16 @@ OrderedScan(const Plan *plan)
 	return (const IndexScan *) plan;
 }
 
+/* Is it the distance that the scan is ordered by, or a key of which that gives the order? */
+static bool
+IsOrder(const TargetEntry *column, const IndexScan *scan)
+{
+	GgMonotone	monotone;
+
+	GgTakeApart((Node *) column->expr, &monotone);
+	return GgIsDistance(monotone.inner, linitial(scan->indexorderbyorig));
+}
+
 /*
  * top delivers the rows of a query or of a subquery to somebody who drops its columns that are
  * marked resjunk.  Of these, put NULL in the place of the one that an index scan below is ordered
@@ -74,6 +89,8 @@ SkipBelow(Plan *top)
 	ListCell   *cell;
 	bool		skipped = false;
 
+	if (!gg_skip_unread_distance)
+		return;
 	while (plan != NULL && PassesRowsOn(plan))
 		plan = plan->lefttree;
 	scan = OrderedScan(plan);
@@ -86,8 +103,7 @@ SkipBelow(Plan *top)
 		const TargetEntry *seen = list_nth_node(TargetEntry, top->targetlist,
 												foreach_current_index(cell));
 
-		if (seen->resjunk && column->resjunk &&
-			GgIsDistance((Node *) column->expr, linitial(scan->indexorderbyorig)))
+		if (seen->resjunk && column->resjunk && IsOrder(column, scan))
 		{
 			Node	   *distance = (Node *) column->expr;
 
@@ -121,6 +137,9 @@ SkipInPlan(Plan *plan)
 	{
 		case T_Limit:
 			SkipBelow(plan);
+			break;
+		case T_IndexScan:
+			GgSettleOrder((IndexScan *) plan);
 			break;
 		case T_SubqueryScan:
 			SkipInQuery(((SubqueryScan *) plan)->subplan);
@@ -156,9 +175,13 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 {
 	/* a function that is evaluated while a query is planned may have others planned */
 	const bool	outer = plans_cursor;
+	const bool	within = is_planning;
 	PlannedStmt *stmt;
 	ListCell   *cell;
 
+	if (gg_iterative_scan == GG_ITERATIVE_STRICT)
+		GgOrderByWindows(parse);
+	is_planning = true;
 	plans_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0;
 	PG_TRY();
 	{
@@ -170,15 +193,20 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	PG_FINALLY();
 	{
 		plans_cursor = outer;
+		is_planning = within;
 	}
 	PG_END_TRY();
-	if (!gg_skip_unread_distance)
-		return stmt;
 
 	SkipInQuery(stmt->planTree);
 	foreach(cell, stmt->subplans)
 		SkipInQuery((Plan *) lfirst(cell));
 	return stmt;
+}
+
+bool
+GgIsPlanning(void)
+{
+	return is_planning;
 }
 
 bool

@@ -19,8 +19,8 @@ typedef struct GgBuildShared
 	bool		concurrent;
 
 	/*
-	 * The leader alone changes the directory, and all processes largest_length (see GgScanShared).
-	 * The rest is fixed before workers start.
+	 * The leader alone changes the directory, and all processes largest_length and features (see
+	 * GgScanShared).  The rest is fixed before workers start.
 	 */
 	GgMetaPageData meta;
 	GgScanShared scan;

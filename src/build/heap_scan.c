@@ -353,6 +353,18 @@ NoteLength(GgScan *scan, const void *row)
 	}
 }
 
+/* A row is left out, so that the index will not have this feature.  See NoteLength(). */
+static void
+NoteLeftOut(GgScan *scan, uint32 feature)
+{
+	if ((scan->meta->features & feature) != 0)
+	{
+		SpinLockAcquire(&scan->shared->mutex);
+		scan->meta->features &= ~feature;
+		SpinLockRelease(&scan->shared->mutex);
+	}
+}
+
 /*
  * Add a value to the area, or to the duplicates of one that is there.  A value that is not indexed
  * is left out.  False when there is no room for duplicates.
@@ -381,7 +393,10 @@ PlaceRow(GgScan *scan, const GgTidEntry *entry, Datum value, uint32 dimensions)
 	indexed = GgValueToRow(scan->opclass, scan->meta->element, value, dimensions, row);
 	MemoryContextSwitchTo(old);
 	if (!indexed)
+	{
+		NoteLeftOut(scan, GG_FEATURE_NO_ZERO);
 		return true;
+	}
 
 	first = GgFindEqualRow(area, area->next);
 	if (first != area->next)
@@ -413,7 +428,10 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	/* PostgreSQL's scan looks for interrupts, but not for the postmaster */
 	GgCheckInterrupts();
 	if (isnull[0])
+	{
+		NoteLeftOut(scan, GG_FEATURE_NO_NULL);
 		return;
+	}
 
 	old = MemoryContextSwitchTo(scan->tuple_context);
 	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));

@@ -37,7 +37,8 @@ typedef struct GgScanShared
 	int			participants;	/* workers asked for, and the leader; 0: it is alone */
 	pg_atomic_uint64 rows_done; /* of all rounds */
 	ConditionVariable changed;	/* for the leader: workers stopped */
-	slock_t		mutex;			/* protects what follows, and the metapage's largest_length */
+	slock_t		mutex;			/* protects what follows, and of the metapage
+								 * largest_length and features */
 	uint32		round;
 	bool		done;
 	int			nstopped;		/* workers that wait for the next round */

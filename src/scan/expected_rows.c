@@ -25,6 +25,9 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 
+/* Rows that an incremental sort reads before it looks for the end of a group. */
+#define SORTED_AHEAD		32
+
 static ExecutorStart_hook_type prev_hook = NULL;
 
 /* Is there anything in the expression that is not known before the plan runs? */
@@ -80,6 +83,9 @@ RowsOfInput(const PlanState *node, uint32 rows)
 
 				return own == 0 || (rows > 0 && rows < own) ? rows : own;
 			}
+		case T_IncrementalSortState:
+			/* it looks for where a group of equal rows ends */
+			return rows == 0 ? 0 : Min(rows + SORTED_AHEAD, GG_MOST_EXPECTED);
 		case T_AppendState:
 		case T_LockRowsState:
 		case T_MergeAppendState:
@@ -132,6 +138,10 @@ TellScans(PlanState *planstate, void *context)
 		input.limit = asked->limit;
 	if (IsA(planstate, AppendState) || IsA(planstate, MergeAppendState))
 		input.of_many = true;
+	/* behind a sort LIMIT does not count row by row: go by how many the join is believed to drop */
+	if (IsA(planstate, NestLoopState) && input.limit == NULL)
+		input.rows = (uint32) Min(asked->rows * outerPlan(planstate->plan)->plan_rows /
+								  Max(planstate->plan->plan_rows, 1), GG_MOST_EXPECTED);
 	if (!IsA(planstate, NestLoopState))
 		return planstate_tree_walker(planstate, TellScans, &input);
 	/* the outer side is told twice */

@@ -47,6 +47,7 @@
  * from them: all that is done per row.
  */
 #include "scan/row_filter.h"
+#include "am/sort_key.h"
 #include "merge/merge.h"
 
 #include "access/relscan.h"
@@ -394,6 +395,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->nreturned = 0;
 	so->returned = NULL;
 	so->returned_cap = 0;
+	so->left_out = NULL;
 	so->by_table = so->beyond = false;
 	so->farthest = so->farthest_row = get_float4_infinity();
 	so->kept_back = NULL;
@@ -535,6 +537,26 @@ TheQuery(void *arg, int number)
 	return ((const GgScanOpaque *) arg)->query;
 }
 
+/*
+ * The executor is to put rows in the order of the operator's values, which takes a bound for each.
+ * There is none where all distances are NaN, as those of a zero vector are.
+ */
+static void
+InitExactOrder(GgScanOpaque *so)
+{
+	const GgMetaPageData *meta = so->meta;
+	uint32		i = 0;
+
+	if (so->query == NULL || meta->metric == GG_METRIC_L2 || meta->metric == GG_METRIC_L1)
+		return;
+	while (i < meta->dimensions && so->query[i] == 0)
+		i++;
+	if (i == meta->dimensions)
+		so->marks &= ~GG_KEY_EXACT;
+	else if (meta->metric == GG_METRIC_IP && meta->largest_length > 0)
+		(void) GgBoundInitProduct(&so->bound, meta, so->query);
+}
+
 /* Find out where conditions on the distance end the scan.  False: no row fulfils them. */
 static bool
 EndAtDistance(GgScanOpaque *so, const ScanKeyData *key)
@@ -575,8 +597,10 @@ PrepareScan(IndexScanDesc scan)
 	if (so->impossible)
 		return;
 
+	key = &scan->orderByData[0];
 	so->heap = scan->heapRelation;
-	so->mode = gg_iterative_scan;
+	so->marks = GgKeyMarks(key->sk_collation);
+	so->mode = so->marks != 0 ? GG_ITERATIVE_STRICT : gg_iterative_scan;
 	so->params = GgSearchSettings();
 	so->max_scan_tuples = gg_max_scan_tuples;
 	so->allowed = so->params.itopk_size;
@@ -584,8 +608,9 @@ PrepareScan(IndexScanDesc scan)
 	so->late = false;
 	so->snapshot = scan->xs_snapshot;
 	ReadDirectory(so);
+	if (GgLeavesOutFirst(so->meta, so->marks))
+		GgFindLeftOut(scan);
 
-	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
 	if (so->query != NULL && !so->by_function)
@@ -598,6 +623,8 @@ PrepareScan(IndexScanDesc scan)
 	so->keeps_back = so->mode != GG_ITERATIVE_RELAXED && !so->by_table;
 	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
+	if (so->marks != 0)
+		InitExactOrder(so);
 	if (!EndAtDistance(so, key))
 	{
 		so->impossible = true;
@@ -654,6 +681,8 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 static bool
 WantsTrueOrder(const GgScanOpaque *so)
 {
+	if ((so->marks & GG_KEY_EXACT) != 0 && !so->by_table && !isinf(so->bound.offset))
+		return true;
 	return so->bound.rounded && (so->mode != GG_ITERATIVE_RELAXED || so->all_exact);
 }
 
@@ -662,17 +691,21 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	MemoryContext old = MemoryContextSwitchTo(so->context);
-	bool		found;
+	bool		found,
+				left_out;
 
 	Assert(ScanDirectionIsForward(dir));
 
 	if (!so->started)
 		StartScan(scan);
-	if (so->by_table)
+	left_out = GgNextLeftOut(so, &scan->xs_heaptid);
+	if (left_out)
+		found = true;
+	else if (so->by_table)
 		found = GgNextInTableOrder(scan, NextTid, &scan->xs_heaptid);
 	else
 		found = so->started && NextTid(so, scan, &scan->xs_heaptid);
-	if (found && so->by_table)
+	if (found && (so->by_table || left_out))
 		so->nrows++;
 	else if (found)
 	{
@@ -684,7 +717,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 	/* words that are exact may be damaged: no row comes that a condition leaves out */
 	scan->xs_recheck = found && scan->numberOfKeys > 0;
 	scan->xs_recheckorderby = false;
-	if (found && WantsTrueOrder(so))
+	if (found && !left_out && WantsTrueOrder(so))
 	{
 		Oid			type = FLOAT8OID;
 		IndexOrderByDistance least = {GgBoundOf(&so->bound, so->distance), false};

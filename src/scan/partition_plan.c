@@ -9,6 +9,7 @@
  */
 #include "scan/scan.h"
 
+#include "am/sort_key.h"
 #include "base/base.h"
 
 #include "catalog/pg_operator_d.h"
@@ -52,6 +53,8 @@ FirstToSearch(const MergeAppend *merge)
 			!GgIsGpugraphIndex(scan->indexid))
 			continue;
 		distance = linitial_node(OpExpr, scan->indexorderby);
+		if ((GgKeyMarks(distance->inputcollid) & GG_KEY_OTHER) != 0)
+			return NULL;
 		if (first == NULL)
 		{
 			first = scan;

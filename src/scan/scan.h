@@ -214,6 +214,8 @@ struct GgScanOpaque
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
+	uint32		marks;			/* of the order, see am/sort_key.h */
+	struct GgLeftOut *left_out; /* known to left_out.c alone; NULL: there are none */
 	bool		all_exact;		/* measure every row; set by who opens the scan */
 	bool		by_function;	/* no statement asks, but a function of ours; likewise */
 	GgQueries  *queries;		/* this one and others, or NULL; set by who opens the scan */
@@ -319,6 +321,14 @@ extern bool GgNextInTableOrder(IndexScanDesc scan,
 
 /* Before so->context is reset or deleted. */
 extern void GgEndTableOrder(GgScanOpaque *so);
+
+/* ---- left_out.c --------------------------------------------------------- */
+
+/* Find the rows that are not in the index and come before those that are. */
+extern void GgFindLeftOut(IndexScanDesc scan);
+
+/* The next of them; false: there is none. */
+extern bool GgNextLeftOut(GgScanOpaque *so, ItemPointer tid);
 
 /* ---- last_scan.c -------------------------------------------------------- */
 

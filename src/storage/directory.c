@@ -108,7 +108,7 @@ CopyOldMeta(Page page, GgMetaPageData *meta)
 static uint32
 Features(const GgMetaPageData *meta)
 {
-	uint32		features = 0;
+	uint32		features = meta->features & GG_LEAVES_NOTHING_OUT;
 
 	if (meta->coded != GG_CODES_NONE)
 		features |= GG_FEATURE_CODES | GG_FEATURE_CODED;
@@ -596,6 +596,9 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->seed = options->seed;
 	meta->next_id = 1;
 	meta->delta_tail = InvalidBlockNumber;
+	meta->features = GG_FEATURE_NO_NULL;
+	if (opclass->metric == GG_METRIC_COSINE)
+		meta->features |= GG_FEATURE_NO_ZERO;
 	GgGetFilterColumns(index, &columns);
 	meta->ncolumns = columns.ncolumns;
 	meta->filter_words = columns.nwords;

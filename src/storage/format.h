@@ -266,8 +266,12 @@ typedef struct GgBuildTimes
 #define GG_FEATURE_NUMBERS	0x0004	/* the delta's page numbers are longer than 32 bits */
 #define GG_FEATURE_SAMPLE	0x0008	/* there is a sample of queries */
 #define GG_FEATURE_MEAN		0x0010	/* there is a mean, and all codes are centred by it */
+#define GG_FEATURE_NO_NULL	0x0020	/* no row has been left out as its vector is NULL */
+#define GG_FEATURE_NO_ZERO	0x0040	/* nor as it is zero; under cosine alone */
+#define GG_LEAVES_NOTHING_OUT (GG_FEATURE_NO_NULL | GG_FEATURE_NO_ZERO)
 #define GG_KNOWN_FEATURES \
-	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE | GG_FEATURE_MEAN)
+	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE | \
+	 GG_FEATURE_MEAN | GG_LEAVES_NOTHING_OUT)
 
 /* Numbers of delta pages lie below this one.  None comes round again. */
 #define GG_DELTA_NUMBERS	(UINT64CONST(1) << 48)
@@ -348,6 +352,17 @@ GgDeltaFirst(const GgMetaPageData *meta)
 {
 	return meta->version != GG_FORMAT_VERSION ? meta->delta_low :
 		(uint64) meta->delta_high << 32 | meta->delta_low;
+}
+
+/*
+ * Which rows has the index never left out since its build?  Bits of GG_LEAVES_NOTHING_OUT.  Those
+ * that older libraries were given are not known, hence 0.  The metapage may be the page's own or a
+ * copy.
+ */
+static inline uint32
+GgNeverLeftOut(const GgMetaPageData *meta)
+{
+	return meta->version == GG_FORMAT_VERSION ? meta->features & GG_LEAVES_NOTHING_OUT : 0;
 }
 
 /* The number of the delta's next page. */

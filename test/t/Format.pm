@@ -19,8 +19,8 @@ use constant { META_VERSION => 4, META_METRIC => 36, META_ALGORITHM => 40, META_
 	META_FILTER_WORDS => 84, META_DELTA_FIRST => 88,
 	META_DELTA_PAGES => 92, META_LENGTH => 100, META_NSEGMENTS => 104, META_NEXTENTS => 106,
 	META_NPIECES => 108, META_NSPILLED => 110, META_NDIRECTORY => 112, META_NCOLUMNS => 114,
-	META_DELTA_TAIL => 116, META_DIRECTORY => 120, META_COLUMN_TYPES => 136, META_HEAD => 168,
-	META_FEATURES => 168, META_DELTA_HIGH => 174, META_NEW_HEAD => 192,
+	META_DELTA_TAIL => 116, META_DIRECTORY => 120, META_COLUMN_TYPES => 136, PLAIN_HEAD => 168,
+	META_FEATURES => 168, META_DELTA_HIGH => 174, META_HEAD => 192,
 	SEGMENT => 32, PIECE => 16, EXTENT => 24 };
 use constant DIRECTORY_EXTENTS => int((PAGE - HEADER - STAMP) / EXTENT);
 # format 2: the head ends behind the number of extents
@@ -33,7 +33,7 @@ my @constants = qw(PAGE HEADER STAMP META VECTORS ADJACENCY TIDS PIVOTS OFFSETS 
 	META_FILTER_WORDS META_DELTA_FIRST META_DELTA_PAGES META_LENGTH META_NSEGMENTS META_NEXTENTS
 	META_NPIECES
 	META_NSPILLED META_NDIRECTORY META_NCOLUMNS META_DELTA_TAIL META_DIRECTORY META_COLUMN_TYPES
-	META_HEAD META_FEATURES META_DELTA_HIGH META_NEW_HEAD SEGMENT PIECE EXTENT DIRECTORY_EXTENTS);
+	META_HEAD META_FEATURES META_DELTA_HIGH PLAIN_HEAD SEGMENT PIECE EXTENT DIRECTORY_EXTENTS);
 our @EXPORT = (@constants,
 	qw(index_file read_page write_page block_of patch patch_stamp peek read_directory
 		write_extents split_extent make_old));
@@ -124,7 +124,7 @@ sub read_directory
 	my $at;
 
 	$d{version} = unpack 'L', substr($meta, META_VERSION);
-	$at = $d{version} == 4 ? META_NEW_HEAD : META_HEAD;
+	$at = $d{version} == 4 ? META_HEAD : PLAIN_HEAD;
 	@d{qw(delta_first delta_pages)} = unpack 'L2', substr($meta, META_DELTA_FIRST);
 	@d{qw(nsegments nextents npieces nspilled ndirectory)} =
 		unpack 'S5', substr($meta, META_NSEGMENTS);
@@ -145,7 +145,7 @@ sub read_directory
 	return \%d;
 }
 
-# Write other extents of an index of format 3: the last few into the metapage, the others on
+# Write other extents of an index of format 3 or 4: the last few into the metapage, the others on
 # directory pages in these blocks, which are behind all that the file has.
 sub write_extents
 {
@@ -200,7 +200,7 @@ sub split_extent
 }
 
 # Rewrite block 0 as format 2 has it. Only for an index that format 2 could have: one piece per
-# segment, no directory pages, no gaps in the delta.
+# segment, no directory pages, no gaps in the delta, and no feature but that it left no row out.
 sub make_old
 {
 	my ($file) = @_;
@@ -209,8 +209,9 @@ sub make_old
 	my $next = $d->{delta_first};
 	my $old = substr $d->{meta}, 0, OLD_HEAD;
 
-	die 'not an index of format 3 that fits format 2'
-		if $d->{version} != 3 || $d->{nspilled} > 0 || $d->{nsegments} > OLD_SEGMENTS
+	die 'not an index that fits format 2'
+		if $d->{version} == 4 && unpack('L', substr $d->{meta}, META_FEATURES) != 32
+		|| $d->{nspilled} > 0 || $d->{nsegments} > OLD_SEGMENTS
 		|| $d->{nextents} > OLD_EXTENTS || $d->{npieces} != $d->{nsegments};
 	substr($old, META_VERSION, 4) = pack 'L', 2;
 	for my $i (0 .. $d->{nsegments} - 1)

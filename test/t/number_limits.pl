@@ -29,6 +29,8 @@ sub make_index
 		INSERT INTO $rel $rows(1, 1000) i;
 		CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
 		WITH (seal_rows = 0, graph_degree = 8)");
+	# format 3
+	$node->safe_psql('postgres', "BEGIN; INSERT INTO $rel VALUES (0); ROLLBACK");
 	set_numbers($rel, %numbers);
 	return;
 }

@@ -24,7 +24,9 @@ $old->safe_psql('postgres', "SELECT make_data('asked', 400, 16, 7);
 		'SELECT gpugraph_learn(''more_idx'', (SELECT array_agg(val ORDER BY id) FROM asked))'");
 my $learned = $old->safe_psql('postgres', 'SELECT learn()');
 cmp_ok($learned, '>', 100, 'edges are learned');
-# an index of each format: 4, which a sample and codes have, beside vectors or alone, 3 and 2
+# an index of each format: 4, which a sample and codes have, beside vectors or alone, 3 and 2; a
+# row that was left out leaves no feature
+$old->safe_psql('postgres', 'BEGIN; INSERT INTO items (id) VALUES (0); ROLLBACK');
 my %formats = (items => 3, more => 4, coded => 4, small => 4, former => 2);
 $old->safe_psql('postgres', <<'SQL');
 CREATE TABLE coded AS SELECT * FROM items;

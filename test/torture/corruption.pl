@@ -164,7 +164,7 @@ sub damage_meta
 	my $used = lower(read_page($path, 0));
 
 	return map { chance(0.6) ?
-		damage_number($path, 0, HEADER + 2 * number(META_NEW_HEAD / 2), 2) :
+		damage_number($path, 0, HEADER + 2 * number(META_HEAD / 2), 2) :
 		damage_number($path, 0, HEADER + 4 * number(($used - HEADER) / 4), 4) }
 		1 .. one_of(1, 1, 2);
 }
