@@ -130,7 +130,10 @@ build/flags: FORCE
 
 $(shlib): $(CU_OBJS)
 
+# These take minutes: one line tells how far it is, also under make -s.
 kernels/%.o: kernels/%.cu
+	@n=0; for f in $(CU_SOURCES); do n=$$((n + 1)); [ $$f != $< ] || \
+		echo "nvcc $<, file $$n of $(words $(CU_SOURCES))"; done
 	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF kernels/$*.d -c -o $@ $<
 
 -include $(OBJS:.o=.d) $(patsubst %.o,%.d,$(CU_OBJS))
