@@ -13,6 +13,7 @@
 #	make setup			what the two above need and the machine lacks (needs root)
 #	make deb			a Debian package, with CUDA where nvcc is found (see packaging/deb)
 #	make dist			the archive for PGXN (see packaging/dist)
+#	make release		all that a release publishes, in build/release (see packaging/release)
 
 EXTENSION = gpugraph
 MODULE_big = gpugraph
@@ -192,7 +193,10 @@ deb:
 dist:
 	@bash packaging/dist
 
-.PHONY: deb dist
+release:
+	@bash packaging/release
+
+.PHONY: deb dist release
 
 # ---- tests and demo -------------------------------------------------------
 setup:
