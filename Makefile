@@ -13,6 +13,7 @@
 #	make setup			what the two above need and the machine lacks (needs root)
 #	make deb			a Debian package, with CUDA where nvcc is found (see packaging/deb)
 #	make dist			the archive for PGXN (see packaging/dist)
+#	make release		all that a release publishes, in build/release (see packaging/release)
 
 EXTENSION = gpugraph
 MODULE_big = gpugraph
@@ -130,7 +131,10 @@ build/flags: FORCE
 
 $(shlib): $(CU_OBJS)
 
+# These take minutes: one line tells how far it is, also under make -s.
 kernels/%.o: kernels/%.cu
+	@n=0; for f in $(CU_SOURCES); do n=$$((n + 1)); [ $$f != $< ] || \
+		echo "nvcc $<, file $$n of $(words $(CU_SOURCES))"; done
 	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF kernels/$*.d -c -o $@ $<
 
 -include $(OBJS:.o=.d) $(patsubst %.o,%.d,$(CU_OBJS))
@@ -189,7 +193,10 @@ deb:
 dist:
 	@bash packaging/dist
 
-.PHONY: deb dist
+release:
+	@bash packaging/release
+
+.PHONY: deb dist release
 
 # ---- tests and demo -------------------------------------------------------
 setup:

@@ -1,5 +1,5 @@
 # Shell functions to fetch Debian's packages of other releases, sourced by bash: test/setup,
-# test/versions.
+# test/versions, packaging/packages.
 
 # own_apt FOLDER SUITE ...: sets the array own_apt to apt's options for lists of these suites in
 # FOLDER, from the mirror and with the keys that this machine's sources name. The machine's own
@@ -30,4 +30,22 @@ own_apt()
 		-o Dir::State::Lists="$folder/lists" -o Dir::Cache="$folder/cache"
 		-o Acquire::Languages=none -o APT::Sandbox::User=root)
 	touch "$folder/preferences"
+}
+
+# unpack PACKAGE FOLDER: the authors' source, of the newest of own_apt's releases whose archive has
+# it. The archive itself stays in FOLDER/download.
+unpack()
+{
+	local version folder=$2
+
+	mkdir -p "$folder/download"
+	for version in $(apt-cache "${own_apt[@]}" showsrc --only-source "$1" 2>/dev/null |
+		sed -n 's/^Version: //p' | sort -rV); do
+		(cd "$folder/download" && apt-get "${own_apt[@]}" source --download-only --tar-only \
+			"$1=$version" >"$folder/download.log" 2>&1) || continue
+		tar -x -f "$folder/download/$1"_*.orig.tar.* -C "$folder" --strip-components=1 \
+			--no-same-owner
+		return
+	done
+	return 1
 }

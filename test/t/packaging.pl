@@ -1,13 +1,13 @@
 # What packaging/ gives to others keeps to what they expect and to what the extension has: META.json
-# to PGXN's specification; the queries for postgres_exporter run as a member of pg_monitor and yield
-# the columns that they declare; the dashboard and the alerts name only metrics and labels that
-# these queries make.
+# to PGXN's specification; the rpm and CloudNativePG's examples name its version; the queries for
+# postgres_exporter run as a member of pg_monitor and yield the columns that they declare; the
+# dashboard and the alerts name only metrics and labels that these queries make.
 use strict;
 use warnings;
 
 use CPAN::Meta::YAML;
 use Cwd qw(abs_path);
-use File::Basename qw(dirname);
+use File::Basename qw(basename dirname);
 use JSON::PP;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -23,6 +23,17 @@ sub yaml { return CPAN::Meta::YAML->read_string(slurp_file("$monitoring/$_[0]"))
 # ---- META.json ------------------------------------------------------------------
 my $check = `perl "$top/packaging/check-meta" "$top" 2>&1`;
 is($check, "META.json keeps to PGXN Meta Spec 1.0.0\n", 'META.json');
+
+# ---- versions -------------------------------------------------------------------
+my ($version) = slurp_file("$top/gpugraph.control") =~ /^default_version = '(.*)'/m;
+my ($rpm) = slurp_file("$top/packaging/rpm/gpugraph.spec") =~ /^Version:\s*(\S+)/m;
+is($rpm, $version, "the rpm's version");
+for my $example (glob "$top/packaging/cloudnative-pg/*.yaml")
+{
+	my @images = slurp_file($example) =~ m{reference: REGISTRY/gpugraph:(.*)}g;
+	my $flavour = basename($example) =~ /gpu/ ? '-cuda' : '';
+	is("@images", "$version-pg18$flavour", basename($example) . ' names the image');
+}
 
 # ---- the queries ------------------------------------------------------------------
 my $node = service_node('packaging', conf => "gpugraph.engine = cpu\n");
