@@ -189,7 +189,8 @@ SELECT is(plan_of(statement('items', '<->', :'v', '1 - d > 1 - r AND cat < 9 AND
 	current_setting('server_version_num')::int >= 180000, 'EXPLAIN, from 18 on');
 
 -- operands that a step cannot be computed with
-SELECT is(ids(sql, true), ids(sql, false), shape) FROM unnest(ARRAY['d < ''NaN''', 'd < ''Infinity''', 'd < ''-Infinity''', '-d > ''NaN''',
+SELECT is(ids(sql, true), ids(sql, false), shape)
+	FROM unnest(ARRAY['d < ''NaN''', 'd < ''Infinity''', 'd < ''-Infinity''', '-d > ''NaN''',
 	'''Infinity'' - d > 5', 'd + ''NaN'' < r', 'd * 0 < r', 'd < -r', 'd * 1e290 < r * 1e290',
 	'd > r', '1 - d < 1 - r', 'd < r OR d > 2 * r', 'd * d < r * r']) shape,
 	statement('items', '<->', :'v', '(' || shape || ') AND id < 6000', :r, 'LIMIT 50') sql;
