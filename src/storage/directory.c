@@ -108,7 +108,7 @@ CopyOldMeta(Page page, GgMetaPageData *meta)
 static uint32
 Features(const GgMetaPageData *meta)
 {
-	uint32		features = meta->features & GG_LEAVES_NOTHING_OUT;
+	uint32		features = meta->features & (GG_LEAVES_NOTHING_OUT | GG_FEATURE_LENGTHS);
 
 	if (meta->coded != GG_CODES_NONE)
 		features |= GG_FEATURE_CODES | GG_FEATURE_CODED;
@@ -599,6 +599,8 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->features = GG_FEATURE_NO_NULL;
 	if (opclass->metric == GG_METRIC_COSINE)
 		meta->features |= GG_FEATURE_NO_ZERO;
+	if (opclass->metric == GG_METRIC_IP)
+		meta->features |= GG_FEATURE_LENGTHS;
 	GgGetFilterColumns(index, &columns);
 	meta->ncolumns = columns.ncolumns;
 	meta->filter_words = columns.nwords;

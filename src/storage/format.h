@@ -268,10 +268,11 @@ typedef struct GgBuildTimes
 #define GG_FEATURE_MEAN		0x0010	/* there is a mean, and all codes are centred by it */
 #define GG_FEATURE_NO_NULL	0x0020	/* no row has been left out as its vector is NULL */
 #define GG_FEATURE_NO_ZERO	0x0040	/* nor as it is zero; under cosine alone */
+#define GG_FEATURE_LENGTHS	0x0080	/* inner product: largest_length covers all rows */
 #define GG_LEAVES_NOTHING_OUT (GG_FEATURE_NO_NULL | GG_FEATURE_NO_ZERO)
 #define GG_KNOWN_FEATURES \
 	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE | \
-	 GG_FEATURE_MEAN | GG_LEAVES_NOTHING_OUT)
+	 GG_FEATURE_MEAN | GG_LEAVES_NOTHING_OUT | GG_FEATURE_LENGTHS)
 
 /* Numbers of delta pages lie below this one.  None comes round again. */
 #define GG_DELTA_NUMBERS	(UINT64CONST(1) << 48)

@@ -161,11 +161,11 @@ query('REINDEX INDEX items_idx');
 index_is_complete($node, 'REINDEX');
 $file = index_file($node, 'items_idx');
 $node->stop;
-patch($file, META, META_FEATURES, pack 'L', 128 | 16 | 1);
+patch($file, META, META_FEATURES, pack 'L', 256 | 16 | 1);
 $node->start;
 ($rc, $out, $err) = $node->psql('postgres',
 	"\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')");
-like($err, qr/ERROR:  0A000: index "items_idx" has features 91, of which this gpugraph knows 7f/,
+like($err, qr/ERROR:  0A000: index "items_idx" has features 111, of which this gpugraph knows ff/,
 	'a feature that is not known');
 
 $node->stop;
