@@ -108,7 +108,8 @@ SELECT cmp_ok(blocks_of($$SELECT count(*) FROM gpugraph_knn_graph('unmerged_idx'
 SELECT cmp_ok(blocks_of($$SELECT count(*) FROM gpugraph_search('unmerged_idx', asked(), 5)$$), '<',
 	20 * 160 + 480 * 10 * 4::bigint, 'so do queries of a search');
 
--- 5 neighbors are among what a pass keeps, 200 are not
+-- 5 neighbors are among what a pass keeps, 200 are not.  Sums of 500 squares may differ in their
+-- rounding, most where the engine has neither AVX2 nor AVX-512.
 CREATE FUNCTION wrong_answers(k int) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	graph float8[];
@@ -124,10 +125,10 @@ BEGIN
 		(SELECT val <-> u.val AS d FROM unmerged ORDER BY d LIMIT k) n;
 	PERFORM use_index(true);
 	RETURN (SELECT count(*) FROM unnest(search, truth) a(got, want)
-			WHERE abs(got - want) > 1e-6 * (1 + want) OR got IS NULL OR want IS NULL)
+			WHERE abs(got - want) > 1e-5 * (1 + want) OR got IS NULL OR want IS NULL)
 		+ (SELECT count(*) FROM unnest(graph, array(SELECT d FROM unnest(truth)
 			WITH ORDINALITY t(d, n) WHERE n % k <> 1 ORDER BY n)) a(got, want)
-			WHERE abs(got - want) > 1e-6 * (1 + want) OR got IS NULL OR want IS NULL);
+			WHERE abs(got - want) > 1e-5 * (1 + want) OR got IS NULL OR want IS NULL);
 END $$;
 SELECT is(wrong_answers(5), 0::bigint, 'each query gets its own rows');
 SELECT is(wrong_answers(200), 0::bigint, 'however many it asks for');
