@@ -5,7 +5,7 @@ SELECT * FROM no_plan();
 
 SELECT make_data('items', 2000, 16, 40);
 SELECT make_data('asked', 300, 16, 20);
-CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (graph_degree = 16);
 CREATE FUNCTION info(index text, OUT version int, OUT queries int, OUT pages int)
 	LANGUAGE sql AS $$
 	SELECT i.version, i.sample_queries, (i.sample_bytes / 8192)::int
@@ -69,7 +69,7 @@ SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'sound');
 -- owners that go
 SET ROLE gg_reader;
 CREATE TABLE own AS SELECT id, val FROM items;
-CREATE INDEX own_idx ON own USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+CREATE INDEX own_idx ON own USING gpugraph (val vector_l2_ops) WITH (graph_degree = 16);
 SELECT ok((SELECT gpugraph_learn('own_idx', array_agg(val)) FROM asked) > 0, 'another owner''s');
 RESET ROLE;
 CREATE ROLE gg_heir;
@@ -81,7 +81,7 @@ DROP ROLE gg_reader, gg_heir;
 
 -- tables whose rows no crash survives
 CREATE UNLOGGED TABLE unlogged AS SELECT id, val FROM items;
-CREATE INDEX unlogged_idx ON unlogged USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+CREATE INDEX unlogged_idx ON unlogged USING gpugraph (val vector_l2_ops) WITH (graph_degree = 16);
 SELECT gpugraph_learn('unlogged_idx', array_agg(val)) FROM asked \g /dev/null
 ALTER TABLE unlogged SET LOGGED;
 SELECT is((info('unlogged_idx')).queries, 300, 'SET LOGGED keeps it');
@@ -93,7 +93,7 @@ SELECT lives_ok($$SELECT gpugraph_check('unlogged_idx', true)$$, 'sound');
 -- a table of the same transaction is emptied in place
 BEGIN;
 CREATE TABLE young AS SELECT id, val FROM items;
-CREATE INDEX young_idx ON young USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+CREATE INDEX young_idx ON young USING gpugraph (val vector_l2_ops) WITH (graph_degree = 16);
 SELECT gpugraph_learn('young_idx', array_agg(val)) FROM asked \g /dev/null
 TRUNCATE young;
 SELECT is((info('young_idx')).queries, 0, 'TRUNCATE of a new table takes it along');
@@ -105,7 +105,7 @@ CREATE TABLE parts (id int, val vector(16)) PARTITION BY RANGE (id);
 CREATE TABLE part1 PARTITION OF parts FOR VALUES FROM (0) TO (1000);
 CREATE TABLE part2 PARTITION OF parts FOR VALUES FROM (1000) TO (100000);
 INSERT INTO parts SELECT id, val FROM items;
-CREATE INDEX parts_idx ON parts USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+CREATE INDEX parts_idx ON parts USING gpugraph (val vector_l2_ops) WITH (graph_degree = 16);
 SELECT gpugraph_learn('part1_val_idx', array_agg(val)) FROM asked \g /dev/null
 REINDEX INDEX parts_idx;
 SELECT is((SELECT array_agg((info(i)).queries) FROM unnest('{part1_val_idx,part2_val_idx}'::text[])

@@ -261,7 +261,7 @@ sub compare
 	my $relaxed = ($s->{set}{'gpugraph.iterative_scan'} // '') eq 'relaxed_order';
 	my $late = ($schema->{options}{storage} // '') =~ /^int/ || $s->{bound};
 	my $cut = @$got >= $s->{limit} && $s->{total} > $s->{limit} + $s->{offset} + 5;
-	my $apart = $late && $schema->{parted}
+	my $apart = $schema->{parted}
 		&& ($s->{set}{'gpugraph.enable_partition_search'} // '') eq 'off';
 	if ($cut && !$relaxed && !$apart)
 	{
@@ -369,13 +369,14 @@ sub note_scan
 	return;
 }
 
+# That of a plan without the index is not told: the plan may have changed since EXPLAIN, as a load
+# onto the device ended.
 sub was_exact
 {
 	my ($s) = @_;
 	my $scan = $s->{scan} or return 0;
 
-	return $s->{by} eq 'plain'
-		|| ($s->{by} =~ /^(index|bitmap)$/ && defined $scan->{queries} && $scan->{queries} == 1
+	return ($s->{by} =~ /^(index|bitmap)$/ && defined $scan->{queries} && $scan->{queries} == 1
 		&& !defined $scan->{procedure} && $scan->{widenings} == 0 && !$scan->{reranked}
 		&& $scan->{lists} == $scan->{exact_lists}
 		&& ($schema->{options}{storage} // '') !~ /^int/
