@@ -200,7 +200,8 @@ sub split_extent
 }
 
 # Rewrite block 0 as format 2 has it. Only for an index that format 2 could have: one piece per
-# segment, no directory pages, no gaps in the delta, and no feature but that it left no row out.
+# segment, no directory pages, no gaps in the delta, and no feature but that it left no row out and
+# knows lengths.
 sub make_old
 {
 	my ($file) = @_;
@@ -210,7 +211,7 @@ sub make_old
 	my $old = substr $d->{meta}, 0, OLD_HEAD;
 
 	die 'not an index that fits format 2'
-		if $d->{version} == 4 && unpack('L', substr $d->{meta}, META_FEATURES) != 32
+		if $d->{version} == 4 && (unpack('L', substr $d->{meta}, META_FEATURES) | 128) != 160
 		|| $d->{nspilled} > 0 || $d->{nsegments} > OLD_SEGMENTS
 		|| $d->{nextents} > OLD_EXTENTS || $d->{npieces} != $d->{nsegments};
 	substr($old, META_VERSION, 4) = pack 'L', 2;

@@ -201,7 +201,7 @@ my $end = (-s $file) / PAGE;
 write_extents($file, [ split_extent($file, DELTA, 1019), [ $end, 4, NO_SEGMENT, DIRECTORY, 0 ] ],
 	$end .. $end + 3);
 $node->start;
-is($node->safe_psql('postgres', "SELECT version FROM gpugraph_index_info('most_idx')"), 3,
+is($node->safe_psql('postgres', "SELECT version FROM gpugraph_index_info('most_idx')"), 4,
 	'1022 extents can be read');
 all_is_well('1022 extents');
 $node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
