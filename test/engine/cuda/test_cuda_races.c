@@ -954,6 +954,7 @@ run_builds(void)
 		run("builds", test_builds, GG_METRIC_IP, HALVES, length);
 		run("builds", test_builds, GG_METRIC_L1, FLOATS, length);
 	}
+	run("builds", test_builds, GG_METRIC_COSINE, HALVES, 32);
 	run("components", test_components, GG_METRIC_L2, FLOATS, 0);
 	run("optimize", test_optimize, GG_METRIC_L2, FLOATS, 0);
 	run("cells", test_cells, GG_METRIC_L2, FEW, 0);
