@@ -372,15 +372,6 @@ MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 	query->row = query->row_end = 0;
 }
 
-static bool
-IsZero(const float *vector, uint32 dim)
-{
-	for (uint32 i = 0; i < dim; i++)
-		if (vector[i] != 0)
-			return false;
-	return true;
-}
-
 /*
  * Measure of keys of rounded rows until those that are wanted are the nearest of all.  What is not
  * settled then is left out.
@@ -454,7 +445,7 @@ MakeCandidates(GgBulk *bulk)
 		merge.tail = keys;
 		merge.ntail = MeasureTail(bulk, vector, keys);
 		MergeLists(bulk, q, &merge);
-		bulk->queries[q].no_angle = cosine && IsZero(vector, request->dim);
+		bulk->queries[q].no_angle = cosine && GgIsZeroVector(vector, request->dim);
 		if (bulk->tail.count > 0)
 			CHECK_FOR_INTERRUPTS();
 	}

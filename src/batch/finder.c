@@ -136,11 +136,9 @@ GgEngineDistance(gg_metric metric, double value)
 static double
 OperatorDistance(const GgScanOpaque *so)
 {
-	bool		angle = so->meta->metric != GG_METRIC_COSINE;
-
-	for (uint32 i = 0; i < so->meta->dimensions && !angle; i++)
-		angle = so->query[i] != 0;
-	return angle ? GgOperatorDistance(so->meta->metric, so->distance) : get_float8_nan();
+	if (so->meta->metric == GG_METRIC_COSINE && GgIsZeroVector(so->query, so->meta->dimensions))
+		return get_float8_nan();
+	return GgOperatorDistance(so->meta->metric, so->distance);
 }
 
 static void

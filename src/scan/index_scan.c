@@ -545,13 +545,10 @@ static void
 InitExactOrder(GgScanOpaque *so)
 {
 	const GgMetaPageData *meta = so->meta;
-	uint32		i = 0;
 
 	if (so->query == NULL || meta->metric == GG_METRIC_L2 || meta->metric == GG_METRIC_L1)
 		return;
-	while (i < meta->dimensions && so->query[i] == 0)
-		i++;
-	if (i == meta->dimensions)
+	if (GgIsZeroVector(so->query, meta->dimensions))
 		so->marks &= ~GG_KEY_EXACT;
 	else if (meta->metric == GG_METRIC_IP && meta->largest_length > 0)
 		(void) GgBoundInitProduct(&so->bound, meta, so->query);

@@ -308,10 +308,9 @@ FindRange(const GgScanOpaque *so, Range *range)
 		range->least = -range->most;
 	}
 	/* the operator has NaN for every row, which is larger than all numbers */
-	if (so->bound.metric == GG_METRIC_COSINE)
-		for (uint32 i = 0; so->query[i] == 0; i++)
-			if (i + 1 == so->meta->dimensions)
-				return false;
+	if (so->bound.metric == GG_METRIC_COSINE &&
+		GgIsZeroVector(so->query, so->meta->dimensions))
+		return false;
 	return range->most > 0;
 }
 

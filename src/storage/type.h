@@ -64,4 +64,14 @@ extern float GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, c
 /* The query as float32, prepared for the engine.  Allocates in the current context. */
 extern float *GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions);
 
+/* Is every element 0, so that the vector has no angle to another? */
+static inline bool
+GgIsZeroVector(const float *vector, uint32 dimensions)
+{
+	for (uint32 i = 0; i < dimensions; i++)
+		if (vector[i] != 0)
+			return false;
+	return true;
+}
+
 #endif							/* GG_TYPE_H */

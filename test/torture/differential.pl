@@ -376,13 +376,13 @@ sub was_exact
 	my ($s) = @_;
 	my $scan = $s->{scan} or return 0;
 
-	return ($s->{by} =~ /^(index|bitmap)$/ && defined $scan->{queries} && $scan->{queries} == 1
+	return $s->{by} =~ /^(index|bitmap)$/ && defined $scan->{queries} && $scan->{queries} == 1
 		&& !defined $scan->{procedure} && $scan->{widenings} == 0 && !$scan->{reranked}
 		&& $scan->{lists} == $scan->{exact_lists}
 		&& ($schema->{options}{storage} // '') !~ /^int/
 		# then rows come by their rounded values
 		&& !(($schema->{options}{storage} // '') eq 'float16' && $schema->{type} eq 'vector'
-			&& $s->{set}{'gpugraph.iterative_scan'} eq 'relaxed_order'));
+			&& $s->{set}{'gpugraph.iterative_scan'} eq 'relaxed_order');
 }
 
 sub class_of
