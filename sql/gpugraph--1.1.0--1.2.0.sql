@@ -270,7 +270,7 @@ CREATE FUNCTION gpugraph_index_info_1_2(index regclass,
 	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4,
 	OUT filter_columns int, OUT filters_bytes bigint, OUT extents int, OUT extents_limit int,
 	OUT parked_bytes bigint, OUT codes text, OUT codes_bytes bigint,
-	OUT sample_queries int, OUT sample_bytes bigint)
+	OUT sample_queries int, OUT sample_bytes bigint, OUT codes_reason text)
 	AS 'MODULE_PATHNAME', 'gpugraph_index_info' LANGUAGE C;
 
 CREATE FUNCTION gpugraph_stat_get_device_1_2(

@@ -12,6 +12,7 @@
  */
 #include "maintain/merge.h"
 #include "service/shared/service.h"
+#include "storage/codes.h"
 #include "storage/type.h"
 
 #include "access/htup_details.h"
@@ -58,6 +59,7 @@ typedef struct Contents
 	uint32		left_out;		/* GG_LEAVES_NOTHING_OUT: rows that it may have left out */
 	char	   *error;			/* why the pages could not be read; else NULL */
 	bool		reindex;		/* a REINDEX mends that */
+	bool		no_codes;		/* a build would make some by itself */
 } Contents;
 
 /* May the indexed column, or expression, be NULL? */
@@ -82,6 +84,7 @@ ReadContents(void *arg)
 	Contents   *contents = arg;
 	Relation	index = contents->index;
 	GgMetaPageData *meta = GgReadDirectory(index);
+	GgOptions	options;
 
 	contents->delta_rows = GgCountDeltaRows(index, meta);
 	contents->rows = contents->delta_rows;
@@ -98,6 +101,10 @@ ReadContents(void *arg)
 	contents->left_out = ((MayBeNull(index) ? GG_FEATURE_NO_NULL : 0) |
 						  (meta->metric == GG_METRIC_COSINE ? GG_FEATURE_NO_ZERO : 0)) &
 		~GgNeverLeftOut(meta);
+	GgGetOptions(index, &options);
+	contents->no_codes = options.codes == GG_CODES_AUTO && meta->coded == GG_CODES_NONE &&
+		meta->npieces > 0 && meta->pieces[0].codes == GG_CODES_NONE &&
+		GgWhyNoCodes(meta, (double) contents->rows) == NULL;
 	contents->known = true;
 	pfree(meta);
 }
@@ -185,6 +192,8 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
 	if (stat->up && stat->missed > 0 && stat->failure != GG_REASON_NONE)
 		return psprintf("The CPU answers. %s See last_error in gpugraph_stat_index.",
 						GgReasonText(stat->failure));
+	if (contents->no_codes && stat->queries_cpu > stat->queries_gpu)
+		return "REINDEX INDEX: the CPU answers most queries, and searches faster by codes.";
 	if (contents->left_out != 0)
 		return psprintf("Order by distances in ascending order: a falling order, such as that of "
 						"1 - distance DESC, reads the table, as rows with %s vectors may not be in "

@@ -46,6 +46,9 @@ typedef enum GgStorage
 /* What the option devices may be; a server has GG_MAX_DEVICES at most. */
 #define GG_MAX_WISHED_DEVICES	16
 
+/* The option codes where a build decides (GgBuildCodes()), and merges keep what is there. */
+#define GG_CODES_AUTO	(-1)
+
 typedef struct GgOptions
 {
 	int32		vl_len_;
@@ -57,7 +60,7 @@ typedef struct GgOptions
 	int			devices;		/* that segments are to be spread over; 0: as many as it takes */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
-	int			codes;			/* gg_codes */
+	int			codes;			/* gg_codes, or GG_CODES_AUTO */
 	bool		learn_queries;
 
 	/* parameters of algorithms, as in gg_build_params; 0: the engine's default */

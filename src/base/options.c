@@ -61,6 +61,7 @@ static relopt_enum_elt_def algorithm_values[] = {
 };
 
 static relopt_enum_elt_def code_values[] = {
+	{"auto", GG_CODES_AUTO},
 	{"none", GG_CODES_NONE},
 	{"int8", GG_CODES_INT8},
 	{"int4", GG_CODES_INT4},
@@ -165,8 +166,9 @@ GgInitOptions(void)
 					   AccessExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "codes",
 					   "Codes of vectors that walks on the CPU measure by",
-					   code_values, GG_CODES_NONE,
-					   gettext_noop("Valid values are \"none\", \"int8\", \"int4\" and \"int2\"."),
+					   code_values, GG_CODES_AUTO,
+					   gettext_noop("Valid values are \"auto\", \"none\", \"int8\", \"int4\" and "
+									"\"int2\"."),
 					   ShareUpdateExclusiveLock);
 	add_bool_reloption(gg_relopt_kind, "learn_queries",
 					   "Learn edges from queries that the index is asked",
@@ -293,7 +295,7 @@ CheckOptions(const GgOptions *options)
 	CheckOwner(options, "outer_rounds", options->outer_rounds != 0, GG_ALGORITHM_GRNND);
 	CheckOwner(options, "inner_rounds", options->inner_rounds != 0, GG_ALGORITHM_GRNND);
 	CheckOwner(options, "rho", options->rho != 0, GG_ALGORITHM_GRNND);
-	if (GgCodedStorage(options) != GG_CODES_NONE && options->codes != GG_CODES_NONE)
+	if (GgCodedStorage(options) != GG_CODES_NONE && options->codes > GG_CODES_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("codes \"%s\" do not go with storage \"%s\"", GgCodesName(options->codes),
@@ -354,6 +356,7 @@ GgGetOptions(Relation index, GgOptions *options)
 		options->intermediate_graph_degree = GG_DEFAULT_INTERMEDIATE_DEGREE;
 		options->seal_rows = GG_DEFAULT_SEAL_ROWS;
 		options->algorithm = GG_ALGORITHM_CAGRA;
+		options->codes = GG_CODES_AUTO;
 	}
 	CheckOptions(options);
 }

@@ -172,7 +172,8 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	plan->control.threads = max_parallel_maintenance_workers + 1;
 	plan->expected = GgExpectedRows(heap);
 	plan->bound = GgMostSegmentRows(options, plan->expected * SPREAD_SLACK);
-	plan->codes = GgBuildCodes(meta, options);
+	plan->auto_codes = GgBuildCodes(meta, options) == GG_CODES_AUTO;
+	plan->codes = plan->auto_codes ? GG_CODES_NONE : GgBuildCodes(meta, options);
 	for (int i = 0; i < GG_WRITER_QUEUES; i++)
 	{
 		build->works[i].number = i;
@@ -247,6 +248,8 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgCloseWork(build, CurrentWork(build), false);
 	GgFinishWorks(build);
 	WriteSample(build);
+	if ((build->meta->flags & GG_META_CODES_LOSE) != 0)
+		GgFreeCodes(build->meta);
 	indexInfo->ii_BrokenHotChain |= process->shared->scan.broken_hot_chain;
 	result->heap_tuples = process->shared->scan.heap_rows;
 	result->index_tuples = (double) pg_atomic_read_u64(&process->shared->scan.rows_done);

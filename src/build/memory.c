@@ -244,12 +244,28 @@ KeepReserved(GgMemoryPlan *plan, const GgMetaPageData *meta, double rows)
 		GgKeepReserved(&plan->devices, used, GgGraphDeviceBytes(&memory, (uint32) rows));
 }
 
+/*
+ * Codes are for walks on the CPU.  A device that is up now will answer for the index, and wants no
+ * more to be read and written.
+ */
+static void
+ChooseCodes(GgMemoryPlan *plan, const GgMetaPageData *meta)
+{
+	if (!plan->auto_codes || GgWhyNoCodes(meta, plan->expected) != NULL)
+		return;
+	if (!GgServiceIsUp())
+		plan->codes = GG_AUTO_CODES;
+}
+
 void
 GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
-	gg_segment_room room = FindRoom(plan, meta);
-	gg_segment_plan decided = gg_plan_segments(&room);
+	gg_segment_room room;
+	gg_segment_plan decided;
 
+	ChooseCodes(plan, meta);
+	room = FindRoom(plan, meta);
+	decided = gg_plan_segments(&room);
 	if (decided.too_small)
 	{
 		GiveUpDevice(plan, &room);

@@ -22,6 +22,7 @@ typedef struct GgMemoryPlan
 	double		expected;		/* rows in the table, as far as is known */
 	uint32		bound;			/* option segment_rows */
 	gg_codes	codes;			/* that are made of the vectors */
+	bool		auto_codes;		/* the build decides about them */
 	uint32		most;			/* rows that a segment may have; 0: not known yet */
 	bool		spill;			/* rows go to temporary files */
 	int			areas;			/* segments that are in memory at the same time */

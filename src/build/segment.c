@@ -19,6 +19,9 @@
 #define MOST_LOOK_MS		10
 #define LOOK_SHARE			50
 
+/* Recall that codes may cost where a build makes them by itself. */
+#define MOST_LOSS			0.002
+
 /* Adjacency that the leader copies at a time. */
 #define COPY_BYTES			GG_RANGE_BYTES
 
@@ -333,6 +336,45 @@ LearnEdges(GgBuild *build, GgSegmentWork *work)
 	GgSetLearnedEdges(work->segment, edges);
 }
 
+/*
+ * Codes that nobody asked for are not to cost recall.  The first segment tells: where walks by them
+ * lose more than MOST_LOSS, no segment keeps its codes (GgFreeCodes()).
+ */
+static void
+CheckCodes(GgBuild *build, GgSegmentWork *work)
+{
+	GgWriterShared *shared = build->process.writer.shared;
+	gg_control	control = {
+		.cancelled = EngineCancelled, .ctx = build, .threads = build->plan.control.threads
+	};
+	const gg_dataset data = DataSet(build, work);
+	const gg_code_kind kind = {
+		.metric = build->meta->metric, .dim = build->meta->dimensions,
+		.codes = build->plan.codes, .seed = build->meta->instance,
+		.mean = shared->centred ? shared->mean : NULL
+	};
+	double		loss[GG_LOSS_LISTS];
+	double		most = 0;
+	gg_status	status;
+
+	if (!build->plan.auto_codes || build->plan.codes == GG_CODES_NONE ||
+		work->segment != &build->meta->segments[0])
+		return;
+	status = gg_cpu_code_loss(&data, &work->graph, &kind, &control, loss);
+	GgThrowInterrupts(build->caught);
+	if (status.code != GG_OK && status.code != GG_ENOMEM)
+		GgReportStatus(&status, "trying the codes of a gpugraph index");
+	for (int i = 0; i < GG_LOSS_LISTS && status.code == GG_OK; i++)
+		most = Max(most, loss[i]);
+	ereport(DEBUG1,
+			(errmsg_internal("gpugraph codes of %u nodes lose %.4f of recall", work->area->nodes,
+							 most)));
+	if (status.code == GG_OK && most <= MOST_LOSS)
+		return;
+	build->meta->flags |= GG_META_CODES_LOSE;
+	build->plan.codes = GG_CODES_NONE;
+}
+
 /* The thread has ended. */
 static void
 TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
@@ -362,6 +404,7 @@ TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 	build->times.copy_s += stats.transfer_s;
 	work->segment->npivots = work->graph.npivots;
 	LearnEdges(build, work);
+	CheckCodes(build, work);
 	if (growing)
 		GgShowScan(build);
 	FormPivots(work);

@@ -404,8 +404,9 @@ typedef enum gg_part
 	/* (capacity + 1) x uint32_t: node i has rows [offset i, offset i + 1), as far as there are */
 	GG_PART_OFFSETS = 4,
 	GG_PART_FILTERS = 5,		/* words x rows int64_t: word by word */
-	GG_PART_CODES = 6			/* capacity x a record of engine/rules/codes.h; under GG_ROWS_NONE
-alone */ } gg_part;
+	/* capacity x a record of engine/rules/codes.h; under GG_ROWS_NONE alone */
+	GG_PART_CODES = 6
+} gg_part;
 
 /* ---- filters ------------------------------------------------------------- */
 

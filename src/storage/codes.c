@@ -25,7 +25,7 @@ GgCheckCodes(gg_metric metric, const GgOptions *options)
 				 errhint("Set codes to \"int8\", \"int4\" or \"none\".")));
 }
 
-gg_codes
+int
 GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
 {
 	GgCheckCodes(meta->metric, options);

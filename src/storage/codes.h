@@ -31,17 +31,42 @@ GgHasCodes(gg_metric metric, gg_codes codes)
 extern void GgCheckCodes(gg_metric metric, const GgOptions *options);
 
 /*
- * The codes that a build makes, by the index's option.  ereport(ERROR) where the metric has none of
- * that kind.
+ * The codes that a build makes, by the index's option, of which GG_CODES_AUTO stays itself.
+ * ereport(ERROR) where the metric has none of that kind.
  */
-extern gg_codes GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options);
+extern int	GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options);
 
-/* The codes that a merge makes: as stored, or by the option, if the metric has that kind. */
+/*
+ * What a build makes by itself, and dimensions and rows from which on.  Short lists lose nothing by
+ * int8, and .006 to .06 of recall@10 by int4 (itopk 16, 96 to 512 dimensions), which is no faster
+ * at 128 dimensions (test/bench/RESULTS.md, Codes by themselves).
+ */
+#define GG_AUTO_CODES				GG_CODES_INT8
+#define GG_LEAST_AUTO_DIMENSIONS	96
+#define GG_LEAST_AUTO_ROWS			10000
+
+/* Why a build makes no codes by itself, in a word; NULL: it makes some. */
+static inline const char *
+GgWhyNoCodes(const GgMetaPageData *meta, double rows)
+{
+	return meta->element != GG_ELEMENT_F32 ? "float16" :
+		meta->metric == GG_METRIC_L1 ? "l1" :
+		meta->dimensions < GG_LEAST_AUTO_DIMENSIONS ? "dimensions" :
+		rows < GG_LEAST_AUTO_ROWS ? "rows" :
+		(meta->flags & GG_META_CODES_LOSE) != 0 ? "recall" : NULL;
+}
+
+/*
+ * The codes that a merge makes: as stored, or by the option, if the metric has that kind.  Under
+ * GG_CODES_AUTO a merge keeps what a build has decided.
+ */
 static inline gg_codes
 GgMergeCodes(const GgMetaPageData *meta, const GgOptions *options)
 {
 	if (meta->coded != GG_CODES_NONE)
 		return meta->coded;
+	if (options->codes == GG_CODES_AUTO)
+		return meta->npieces > 0 ? (gg_codes) meta->pieces[0].codes : GG_CODES_NONE;
 	return GgHasCodes(meta->metric, options->codes) ? options->codes : GG_CODES_NONE;
 }
 

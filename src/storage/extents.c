@@ -307,6 +307,17 @@ GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid)
 }
 
 void
+GgFreeCodes(GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->npieces; i++)
+	{
+		GgFreeArray(meta, meta->pieces[i].id, GG_KIND_CODES, 0);
+		meta->pieces[i].codes = GG_CODES_NONE;
+	}
+	GgFreeArray(meta, GG_NO_SEGMENT, GG_KIND_MEAN, 0);
+}
+
+void
 GgFreeGraph(GgMetaPageData *meta, uint32 segment, uint64 parked_xid)
 {
 	for (int i = 0; i < meta->nextents; i++)

@@ -99,6 +99,9 @@ extern void GgFreeSegment(GgMetaPageData *meta, uint32 segment, uint64 parked_xi
 extern void GgFreeGraph(GgMetaPageData *meta, uint32 segment, uint64 parked_xid);
 
 /* Give back the vectors of a piece, and take it out of the directory. */
+/* Blocks of all codes, and of their mean, are free at once: nobody else uses the relation. */
+extern void GgFreeCodes(GgMetaPageData *meta);
+
 extern void GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid);
 
 /*

@@ -256,6 +256,7 @@ typedef struct GgBuildTimes
 
 /* GgMetaPageData.flags */
 #define GG_META_TOLD		0x0001	/* the log has told that the directory is filling up */
+#define GG_META_CODES_LOSE	0x0002	/* a build made no codes by itself: a sample lost recall */
 
 /*
  * GgMetaPageData.features: what a reader must know.  An index with a bit that it does not know is

@@ -4,6 +4,7 @@
  *
  * And how all functions that are given an index open it, with whose rights.
  */
+#include "storage/codes.h"
 #include "storage/directory.h"
 #include "storage/extents.h"
 #include "storage/type.h"
@@ -27,7 +28,7 @@
 
 #include "storage/inspect.h"
 
-#define INFO_COLUMNS	39
+#define INFO_COLUMNS	40
 
 static bool
 IsGpugraphIndex(Oid indexoid)
@@ -279,6 +280,23 @@ CodesOf(const GgMetaPageData *meta)
 	return GgCodesName(meta->npieces > 0 ? meta->pieces[0].codes : GG_CODES_NONE);
 }
 
+/* Why the index has these codes, or none. */
+static const char *
+ReasonOfCodes(Relation index, const GgMetaPageData *meta, int64 rows)
+{
+	const char *why = GgWhyNoCodes(meta, (double) rows);
+	GgOptions	options;
+
+	GgGetOptions(index, &options);
+	if (meta->coded != GG_CODES_NONE)
+		return "storage";
+	if (options.codes != GG_CODES_AUTO)
+		return "option";
+	if (meta->npieces > 0 && meta->pieces[0].codes != GG_CODES_NONE)
+		return "auto";
+	return why != NULL ? why : "not asked for";
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_index_info);
 
 Datum
@@ -361,6 +379,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum((blocks[GG_KIND_CODES] + blocks[GG_KIND_MEAN]) * BLCKSZ);
 	values[c++] = Int32GetDatum((int32) sample.count);
 	values[c++] = Int64GetDatum(blocks[GG_KIND_SAMPLE] * BLCKSZ);
+	values[c++] = CStringGetTextDatum(ReasonOfCodes(inspected.index, meta, rows));
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);

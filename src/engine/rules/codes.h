@@ -644,6 +644,17 @@ gg_code_distance(const gg_coder *coder, const uint8_t *record, const gg_code_que
 	return coder->distance(coder, record, query);
 }
 
+/*
+ * What walks by codes of that kind find less of the ten nearest than walks by rows: loss[i], a
+ * share, with the i-th of the lists 16 and 64.  A sample of the rows are the queries.  Takes memory
+ * for all codes.  GG_EINVAL: rows that are not float32, or none.  GG_ENOMEM, GG_ECANCELED.
+ */
+#define GG_LOSS_LISTS	2
+
+extern gg_status gg_cpu_code_loss(const gg_dataset *data, const gg_graph *graph,
+								  const gg_code_kind *kind, const gg_control *control,
+								  double *loss);
+
 /* Where gg_code_has_bounds(): a lower bound of it.  bounds: gg_code_bounds_of() the query. */
 extern float gg_code_bound(const gg_coder *coder, const uint8_t *record, const gg_code_query *query,
 						   const gg_code_bounds *bounds);

@@ -316,6 +316,9 @@ typedef struct GgBuildDevices
 	uint64		reserved[GG_MAX_DEVICES];
 } GgBuildDevices;
 
+/* Is a device of the service up, which answers for indexes that are loaded? */
+extern bool GgServiceIsUp(void);
+
 /*
  * Those of the service that are up, where it has several of this engine.  Else one:
  * GG_DEVICE_IN_USE.

@@ -25,6 +25,7 @@
  *	tsdg_search.c	the searches of TSDG, for small and for large batches
  *	filter.c		which rows match a filter
  *	index.c			rows and graph in memory, searched
+ *	code_loss.c		what walks by codes find less than walks by rows
  *	deep.c			the nearest of many, and of those that match a filter
  *	serve.c			indexes filled piece by piece, searches for many callers
  *	kmeans.c		centroids of a sample
