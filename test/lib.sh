@@ -84,7 +84,7 @@ place()
 		rm -rf "$src"
 		mkdir -p "$src"
 		cp -r "$top/test" "$src/"
-		for f in expected packaging META.json gpugraph.control sql README.md CHANGELOG.md; do
+		for f in expected packaging doc META.json gpugraph.control sql README.md CHANGELOG.md; do
 			[ ! -e "$top/$f" ] || cp -r "$top/$f" "$src/"
 		done
 		chmod -R u+rwX,go+rX "$src"
