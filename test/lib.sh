@@ -60,9 +60,11 @@ as_user()
 }
 
 # Only one of test/run, test/cluster and test/demo/run runs at a time in a checkout: wait for the
-# others, and hold the lock until the caller ends.
+# others, and hold the lock until the caller ends. One that another calls has its lock.
 lock()
 {
+	[ "${GPUGRAPH_LOCKED:-}" != "$top" ] || return 0
+	export GPUGRAPH_LOCKED=$top
 	mkdir -p "$top/build"
 	exec 9>>"$top/build/lock"
 	flock -n 9 || { echo "waiting for another run in this checkout" >&2; flock 9; }
@@ -84,7 +86,7 @@ place()
 		rm -rf "$src"
 		mkdir -p "$src"
 		cp -r "$top/test" "$src/"
-		for f in expected packaging META.json gpugraph.control sql README.md CHANGELOG.md; do
+		for f in expected packaging doc META.json gpugraph.control sql README.md CHANGELOG.md; do
 			[ ! -e "$top/$f" ] || cp -r "$top/$f" "$src/"
 		done
 		chmod -R u+rwX,go+rX "$src"

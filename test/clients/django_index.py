@@ -47,6 +47,9 @@ from pgvector.django import CosineDistance  # noqa: E402
 
 from shop.models import Item  # noqa: E402
 
+index = Path(common.__file__).with_name('shop') / 'indexes.py'
+common.ok(index.read_text().endswith(common.block('Django')),
+          'Django: the class is that of the page')
 call_command('makemigrations', 'shop', verbosity=0)
 call_command('migrate', verbosity=0)
 written = '\n'.join(p.read_text() for p in migrations.glob('0002*.py'))

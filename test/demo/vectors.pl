@@ -11,10 +11,10 @@
 # up, and with four elements a word, two rare words that share one do not make strangers look
 # alike). Vectors have unit length.
 #
-# Written, in COPY's text format: OUT/packages.tsv (name, summary, vector); OUT/held.tsv, the same
-# for N packages left out of it, to ask about; OUT/texts.tsv (text, vector) for the texts given.
-# Nothing but Perl's core is used. What is being done goes to standard error, a line for each few
-# thousand packages.
+# Written, in COPY's text format: OUT/packages.tsv (name, no section, summary, vector);
+# OUT/held.tsv, the same for N packages left out of it, to ask about; OUT/texts.tsv (text, vector)
+# for the texts given. Nothing but Perl's core is used. What is being done goes to standard error, a
+# line for each few thousand packages.
 use strict;
 use warnings;
 
@@ -184,7 +184,7 @@ for my $i (0 .. $#names)
 {
 	my $vector = vector($bags[$i], $total) // next;
 	my $to = $held{$i} ? 'held' : 'packages';
-	print { $file{$to} } "$names[$i]\t$summaries[$i]\t$vector\n";
+	print { $file{$to} } "$names[$i]\t\\N\t$summaries[$i]\t$vector\n";
 	$written{$to}++;
 	print STDERR "made ", $i + 1, " of $total vectors\n" if ($i + 1) % $TOLD == 0;
 }

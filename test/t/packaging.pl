@@ -115,6 +115,27 @@ is(join(' ', sort keys %{ $row{gpugraph_content_rows} }), 'parted_1_val_idx',
 $node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM ($holder) s");
 finish_psql($session);
 
+# A column that is renamed is noticed: a query that uses it fails.
+for my $view (qw(gpugraph_stat_device gpugraph_stat_index))
+{
+	my @columns = split /\n/, $node->safe_psql('postgres', "SELECT attname FROM pg_attribute
+		WHERE attrelid = '$view'::regclass AND attnum > 0");
+	my @users = grep { /\b$view\b/ } map { $_->{query} } values %$queries;
+	my (@used, @unnoticed);
+
+	for my $column (@columns)
+	{
+		my @using = grep { /\b$column\b/ } @users or next;
+		my $renamed = "BEGIN; ALTER VIEW $view RENAME COLUMN $column TO another;";
+
+		push @used, $column;
+		push @unnoticed, $column
+			if grep { ($node->psql('postgres', "$renamed $_"))[0] == 0 } @using;
+	}
+	cmp_ok(scalar(@used), '>', 10, "$view: columns that queries use");
+	is("@unnoticed", '', "$view: a query fails when one of them is renamed");
+}
+
 # ---- who uses the metrics -----------------------------------------------------------
 # Labels that Prometheus adds to every metric of the exporter.
 my %added = (instance => 1, job => 1);
@@ -176,6 +197,19 @@ for my $panel (@{ $dashboard->{panels} })
 		my @metrics = check_expression("panel \"$panel->{title}\"", $target->{expr});
 		my @used = $target->{legendFormat} =~ /\{\{(\w+)\}\}/g;
 		is(join(' ', unknown_labels(\@used, @metrics)), '', 'and its legend labels');
+	}
+}
+
+# What a text tells people to look at is there.
+for my $file (qw(queries.yaml alerts.yaml dashboard.json))
+{
+	my %named = map { $_ => 1 } slurp_file("$monitoring/$file") =~ /\b(gpugraph_stat_\w+\.\w+)/g;
+
+	for my $name (sort keys %named)
+	{
+		my ($view, $column) = split /\./, $name;
+		is($node->psql('postgres', "SELECT $column FROM $view LIMIT 0"), 0,
+			"$file: there is a $name");
 	}
 }
 

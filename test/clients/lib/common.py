@@ -5,6 +5,8 @@ libpq's environment variables (PGHOST, PGPORT, PGUSER, PGDATABASE) say where the
 
 import math
 import random
+import re
+from pathlib import Path
 
 DIMENSIONS = 24
 ROWS = 3000
@@ -12,6 +14,7 @@ CATEGORIES = 10
 NEAREST = 10
 # Queries ask for one category, which one row in ten has.
 FILTER = 3
+PAGE = Path(__file__).parents[3] / 'doc' / 'frameworks.md'
 
 _checks = 0
 _failed = 0
@@ -32,6 +35,12 @@ def done():
     """Print the plan, and end the program."""
     print(f'1..{_checks}')
     raise SystemExit(1 if _failed else 0)
+
+
+def block(heading):
+    """The code of the first block of Python below a heading of doc/frameworks.md."""
+    section = PAGE.read_text().split(f'\n## {heading}\n')[1].split('\n## ')[0]
+    return re.search(r'```python\n(.*?)```', section, re.S)[1]
 
 
 def rows(n=ROWS, first=1, seed=1):
