@@ -63,8 +63,10 @@ sub upgrade_node
 
 	init_node($new);
 	$was->stop;
+	# by its path: IPC::Run remembers where it has found a program
 	my @upgrade = (
-		'pg_upgrade', '--no-sync', '-d', $was->data_dir, '-D', $new->data_dir,
+		$new->config_data('--bindir') . '/pg_upgrade', '--no-sync',
+		'-d', $was->data_dir, '-D', $new->data_dir,
 		'-b', $was->config_data('--bindir'), '-B', $new->config_data('--bindir'),
 		'-s', $new->host, '-p', $was->port, '-P', $new->port);
 	chdir $PostgreSQL::Test::Utils::tmp_check
