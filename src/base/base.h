@@ -185,7 +185,7 @@ pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, co
 
 /* ---- result.c ---------------------------------------------------------- */
 
-/* What a function of one row returns.  ereport(ERROR) where that is not of so many columns. */
+/* What a function of one row returns.  ereport(ERROR) where that has more columns than these. */
 extern TupleDesc GgResultRow(FunctionCallInfo fcinfo, int columns);
 
 /* The same of a function of several rows, which go to the tuplestore. */

@@ -3,7 +3,8 @@
  *		Rows of a fixed number of columns, which SQL functions return.
  *
  * After an update of the library a database has the functions of the version before until ALTER
- * EXTENSION gpugraph UPDATE.  Their rows may have fewer columns, of other types.
+ * EXTENSION gpugraph UPDATE.  Their rows have the first of our columns: versions add others behind
+ * them (src/README, SQL objects).  A function that has more is of a later version.
  */
 #include "base/base.h"
 
@@ -13,13 +14,13 @@
 static void
 CheckColumns(FunctionCallInfo fcinfo, TupleDesc desc, int columns)
 {
-	if (desc->natts != columns)
+	if (desc->natts > columns)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("function %s() is of another version of gpugraph than its library",
+				 errmsg("function %s() is of a later version of gpugraph than its library",
 						get_func_name(fcinfo->flinfo->fn_oid)),
 				 errdetail("It returns %d columns, and the library has %d.", desc->natts, columns),
-				 errhint("Run ALTER EXTENSION gpugraph UPDATE in this database.")));
+				 errhint("Install the later version, and restart the server.")));
 }
 
 TupleDesc

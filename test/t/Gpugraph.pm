@@ -13,7 +13,8 @@ use Test::More;
 use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node newer_node newer_nodes forget_newer_options init_node load_helpers
+our @EXPORT = qw(new_node newer_node newer_nodes forget_newer_options upgrade_node init_node
+	load_helpers
 	make_items make_many_items
 	index_is_complete answers start_psql finish_psql has_ended start_pgbench repeat_psql wait_for
 	kill_9 kill_9_server wait_until_up wait_for_progress find_build make_signal_build backend_pid
@@ -52,6 +53,28 @@ sub forget_newer_options
 	$node->safe_psql('postgres',
 		"UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '%pg_attver%'")
 		if $ENV{GG_NEWER};
+	return;
+}
+
+# pg_upgrade of a cluster to a new one, which then runs: two tests.
+sub upgrade_node
+{
+	my ($was, $new, $what) = @_;
+
+	init_node($new);
+	$was->stop;
+	# by its path: IPC::Run remembers where it has found a program
+	my @upgrade = (
+		$new->config_data('--bindir') . '/pg_upgrade', '--no-sync',
+		'-d', $was->data_dir, '-D', $new->data_dir,
+		'-b', $was->config_data('--bindir'), '-B', $new->config_data('--bindir'),
+		'-s', $new->host, '-p', $was->port, '-P', $new->port);
+	chdir $PostgreSQL::Test::Utils::tmp_check
+		or die "cannot enter $PostgreSQL::Test::Utils::tmp_check";
+	$new->command_ok([ @upgrade, '--check' ], "$what: --check");
+	$new->command_ok(\@upgrade, $what);
+	$new->append_conf('postgresql.conf', "autovacuum = off\n");
+	$new->start;
 	return;
 }
 

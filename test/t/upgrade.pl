@@ -63,21 +63,9 @@ for my $newer (newer_nodes('new'))
 	my $was = $new;
 
 	$new = $newer;
-	init_node($new);
-	my @upgrade = (
-		'pg_upgrade', '--no-sync', '-d', $was->data_dir, '-D', $new->data_dir,
-		'-b', $was->config_data('--bindir'), '-B', $new->config_data('--bindir'),
-		'-s', $new->host, '-p', $was->port, '-P', $new->port);
-	chdir $PostgreSQL::Test::Utils::tmp_check
-		or die "cannot enter $PostgreSQL::Test::Utils::tmp_check";
-	$new->command_ok(\@upgrade, 'pg_upgrade');
-
-	$new->append_conf('postgresql.conf', "autovacuum = off\n");
-	$new->start;
+	upgrade_node($was, $new, 'pg_upgrade');
 	carried($new, 'upgraded to ' . $new->pg_version);
-	$new->stop;
 }
-$new->start;
 is($new->safe_psql('postgres', 'SELECT learn()'), 0, 'what was learned is there');
 is($new->safe_psql('postgres', "SELECT sample_queries FROM gpugraph_index_info('more_idx')"), 400,
 	'and so is the sample');
