@@ -35,10 +35,25 @@ extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_
  */
 extern double GgDeviceExactTime(double nodes, double words, double matching, double row_bytes);
 
-/* column_pages: pages that a vector fills in the table.  limit: not above 0: not known. */
+/*
+ * Of the rows that pass all other conditions, what share is believed to pass those that end a scan
+ * in that order?  Without such conditions 1.
+ */
+extern Selectivity GgWithinDistance(PlannerInfo *root, IndexOptInfo *index, const Expr *order);
+
+/*
+ * The share that is assumed where the query wants all rows within a distance.  Core takes a third
+ * for whatever is compared, and this for what is to lie between two values, as distances do.
+ */
+#define GG_FEW_WITHIN			0.005
+
+/*
+ * column_pages: pages that a vector fills in the table.  filtered: rows that pass all conditions,
+ * and within is the share above.  limit: of those; not above 0: not known.
+ */
 extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
 extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered,
-							  double limit);
+							  Selectivity within, double limit);
 
 /*
  * A path that is not to be used has at least this cost.  It is finite: of an infinite cost, core's
