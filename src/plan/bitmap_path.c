@@ -323,7 +323,7 @@ AddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 
 	if (prev_hook != NULL)
 		prev_hook(root, rel, rti, rte);
-	if (!gg_enable_bitmap_filter || !enable_indexscan || !enable_bitmapscan ||
+	if (!GgIsEnabled(GG_BITMAP_FILTER) || !enable_indexscan || !enable_bitmapscan ||
 		!GgTakesIndexPaths(rel, rte) || root->query_pathkeys == NIL ||
 		rel->baserestrictinfo == NIL || rel->lateral_relids != NULL)
 		return;

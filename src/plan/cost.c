@@ -569,6 +569,8 @@ GgWithinDistance(PlannerInfo *root, IndexOptInfo *index, const Expr *order)
 	Selectivity passing;
 	ListCell   *cell;
 
+	if (!GgIsEnabled(GG_DISTANCE_BOUND))
+		return 1;
 	foreach(cell, rel->baserestrictinfo)
 	{
 		RestrictInfo *rinfo = lfirst_node(RestrictInfo, cell);

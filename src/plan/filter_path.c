@@ -258,7 +258,8 @@ AddWithinPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, Expr *ord
 	bool		dropped;
 
 	if (root->parse->limitCount != NULL || rel->baserestrictinfo == NIL || !GgIsPlanning() ||
-		gg_iterative_scan == GG_ITERATIVE_OFF || GgWithinDistance(root, index, order) == 1)
+		gg_iterative_scan == GG_ITERATIVE_OFF || !GgIsEnabled(GG_DISTANCE_BOUND) ||
+		GgWithinDistance(root, index, order) == 1)
 		return;
 	order = copyObject(order);
 	((OpExpr *) order)->opresulttype = FLOAT8OID;
@@ -289,7 +290,8 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 
 	if (AsksForNullVectors(index))
 		return;
-	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsPlanning() && (order == NULL || more))
+	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsEnabled(GG_SORT_KEYS) &&
+		GgIsPlanning() && (order == NULL || more))
 		marked = GgMatchSortKey(root, index, key);
 	if (marked != NULL)
 		order = (Expr *) marked;

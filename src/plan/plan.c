@@ -90,7 +90,7 @@ SkipBelow(Plan *top)
 	ListCell   *cell;
 	bool		skipped = false;
 
-	if (!gg_skip_unread_distance)
+	if (!GgIsEnabled(GG_UNREAD_DISTANCE))
 		return;
 	while (plan != NULL && PassesRowsOn(plan))
 		plan = plan->lefttree;
@@ -180,7 +180,7 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	PlannedStmt *stmt;
 	ListCell   *cell;
 
-	if (gg_iterative_scan == GG_ITERATIVE_STRICT)
+	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsEnabled(GG_RANK_ORDER))
 		GgOrderByWindows(parse);
 	is_planning = true;
 	plans_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0;

@@ -228,7 +228,8 @@ SELECT is((SELECT count(*) FROM seen JOIN items ON id = d WHERE cat <> 7), 0::bi
 -- compared again, keys that are not the distance, keys behind it, float16.
 RESET enable_seqscan;
 RESET enable_indexscan;
-CREATE TABLE wide AS SELECT id, cat, val, val::halfvec(12) AS half FROM items, generate_series(1, 3);
+CREATE TABLE wide AS
+	SELECT id, cat, val, val::halfvec(12) AS half FROM items, generate_series(1, 3);
 ALTER TABLE wide ALTER val SET NOT NULL;
 INSERT INTO wide SELECT id, cat, val, half FROM wide;
 CREATE INDEX wide_val ON wide USING gpugraph (val) WITH (storage = 'float16');
@@ -300,7 +301,7 @@ CREATE INDEX ON parts USING gpugraph (val);
 ANALYZE parts;
 SELECT ok(lost = 0 AND extra = 0 AND twice = 0 AND beyond <= 3, format('partitions: %s', c))
 	FROM compare('parts', '<->', 'd < r', 20) c;
-SET gpugraph.enable_partition_search = off;
+SET gpugraph.disable = partition_search;
 SELECT ok(lost = 0 AND extra = 0 AND twice = 0 AND beyond <= 3, format('one by one: %s', c))
 	FROM compare('parts', '<->', 'd < r', 20) c;
 SELECT * FROM finish();
