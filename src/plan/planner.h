@@ -84,6 +84,31 @@ extern void GgInitFilterPaths(void);
 /* Have a query that is to be planned, and those within, ordered by what ranks are of. */
 extern void GgOrderByWindows(Query *query);
 
+/* ---- semi_join.c ---------------------------------------------------------- */
+
+/* Rows that a scan brings to a join for a LIMIT, and how many rows pass that in all. */
+typedef struct GgFarWalk
+{
+	double		rows;
+	double		passing;
+	Oid			index;
+} GgFarWalk;
+
+/* May there be sets to keep in a query, or in those within?  A quick look. */
+extern bool GgMayKeepSets(const Query *query);
+
+/* Does the plan look at so many rows for a LIMIT that another one may be worth it? */
+extern bool GgWalksFar(const PlannedStmt *stmt, GgFarWalk *walk);
+
+/*
+ * Keep conditions on filter columns that are sets from becoming joins, and have joins that are such
+ * sets, too, be conditions besides.  False: there are none.
+ */
+extern bool GgKeepSets(Query *query);
+
+/* Does the plan of what that made of the query take less time than the one with the walk? */
+extern bool GgIsBetter(const PlannedStmt *told, const GgFarWalk *walk);
+
 /* ---- plan.c --------------------------------------------------------------- */
 
 /*
