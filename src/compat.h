@@ -239,7 +239,7 @@ GgReturnRoutine(const IndexAmRoutine *routine)
 #endif
 }
 
-/* A query's only table is that entry of another query's, with the rights on it (from 16 on apart). */
+/* Give a query the entry of another one's table, with the rights on it, which 16 has apart. */
 static inline void
 GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 {

@@ -202,7 +202,7 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 {
 	Query	   *copy = NULL;
 	PlannedStmt *stmt;
-	GgFarWalk	walk;
+	GgJoinTime	longest;
 	ListCell   *cell;
 
 	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsEnabled(GG_RANK_ORDER))
@@ -210,13 +210,13 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	if (GgIsEnabled(GG_SEMI_JOINS) && GgIsEnabled(GG_TOLD_SETS) && GgMayKeepSets(parse))
 		copy = copyObject(parse);
 	stmt = PlanOnce(GG_PLANNER_ARGUMENTS);
-	if (copy != NULL && GgWalksFar(stmt, &walk) && GgKeepSets(copy))
+	if (copy != NULL && GgTakesLong(stmt, &longest) && GgKeepSets(copy))
 	{
 		PlannedStmt *told;
 
 		parse = copy;
 		told = PlanOnce(GG_PLANNER_ARGUMENTS);
-		if (GgIsBetter(told, &walk))
+		if (GgIsBetter(told, &longest))
 			stmt = told;
 	}
 

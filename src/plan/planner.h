@@ -86,19 +86,8 @@ extern void GgOrderByWindows(Query *query);
 
 /* ---- semi_join.c ---------------------------------------------------------- */
 
-/* Rows that a scan brings to a join for a LIMIT, and how many rows pass that in all. */
-typedef struct GgFarWalk
-{
-	double		rows;
-	double		passing;
-	Oid			index;
-} GgFarWalk;
-
 /* May there be sets to keep in a query, or in those within?  A quick look. */
 extern bool GgMayKeepSets(const Query *query);
-
-/* Does the plan look at so many rows for a LIMIT that another one may be worth it? */
-extern bool GgWalksFar(const PlannedStmt *stmt, GgFarWalk *walk);
 
 /*
  * Keep conditions on filter columns that are sets from becoming joins, and have joins that are such
@@ -106,8 +95,18 @@ extern bool GgWalksFar(const PlannedStmt *stmt, GgFarWalk *walk);
  */
 extern bool GgKeepSets(Query *query);
 
-/* Does the plan of what that made of the query take less time than the one with the walk? */
-extern bool GgIsBetter(const PlannedStmt *told, const GgFarWalk *walk);
+/* The LIMIT of a plan that takes longest: microseconds, and how many rows there are below it. */
+typedef struct GgJoinTime
+{
+	double		time;
+	double		passing;
+} GgJoinTime;
+
+/* Does the plan take so long for a LIMIT that another one may be worth it? */
+extern bool GgTakesLong(const PlannedStmt *stmt, GgJoinTime *longest);
+
+/* Does the plan of what GgKeepSets() made take less time than that? */
+extern bool GgIsBetter(const PlannedStmt *stmt, const GgJoinTime *longest);
 
 /* ---- plan.c --------------------------------------------------------------- */
 

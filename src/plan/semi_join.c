@@ -4,15 +4,16 @@
  *
  * WHERE doc IN (SELECT doc FROM acl WHERE usr = 7) ORDER BY d LIMIT 10: core makes a join of it.
  * The index brings rows in the order of d, and the join drops those whose document is not in the
- * set, one by one.  Where few rows are of such documents, that goes far.  As a hashed subplan in the
- * filter the same condition is a set that the scan is told before it begins (scan/told_sets.c), and
+ * set, one by one.  Where few rows are of such documents, that goes far.  As a hashed subplan in
+ * the filter the same condition is a set that the scan is told before it begins (told_sets.c), and
  * the index leaves out what is not in it.  That pays where few rows match.  Where many do, the join
  * reads few rows, and a filter costs more than it saves.
  *
- * Which of the two it is, the planner's estimates say, and the finished plan has them.  So the query
- * is planned as it is.  If the plan walks far for its LIMIT, the query is planned once more, with
- * such conditions kept from becoming joins (NOT NOT does that, which core then removes), and the
- * better of both plans is taken.  Both are core's, of queries that say the same:
+ * Which of the two it is, the planner's estimates say, and the finished plan has them.  So the
+ * query is planned as it is.  If the plan walks far for its LIMIT, or reads and sorts whole tables,
+ * the query is planned once more, with such conditions kept from becoming joins (NOT NOT does that,
+ * which core then removes), and the better of both plans is taken.  Both are core's, of queries
+ * that say the same:
  *
  *	IN (SELECT ...)		stays what it is
  *	EXISTS				whose only correlation is an equality becomes IN
@@ -36,7 +37,6 @@
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "rewrite/rewriteManip.h"
-#include "utils/float.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -50,8 +50,13 @@
 #define LOOK_TIME			0.01
 #define MATCH_TIME			0.5
 
-/* A walk of less than a millisecond is not worth a second plan. */
+/*
+ * A walk of less than a millisecond is not worth a second plan.  The estimate takes rows that pass
+ * for evenly spread.  Those of a document lie together, and a walk that begins elsewhere goes far,
+ * ten times as far at times.  A filter takes what it takes.
+ */
 #define LEAST_TIME			1000.0
+#define WALK_GOES_FARTHER	2.0
 
 /* ---- the query ------------------------------------------------------------- */
 
@@ -227,20 +232,24 @@ FromCondition(const Query *query, Node *clause)
 static List *
 ConditionsOf(Node *tree)
 {
+	List	   *parts = NIL;
 	List	   *conditions = NIL;
+	Node	   *own = NULL;
 	ListCell   *cell;
 
 	if (IsA(tree, FromExpr))
 	{
-		foreach(cell, ((FromExpr *) tree)->fromlist)
-			conditions = list_concat_copy(conditions, ConditionsOf(lfirst(cell)));
-		return list_concat_copy(conditions, make_ands_implicit((Expr *) ((FromExpr *) tree)->quals));
+		parts = ((FromExpr *) tree)->fromlist;
+		own = ((FromExpr *) tree)->quals;
 	}
-	if (!IsA(tree, JoinExpr) || ((JoinExpr *) tree)->jointype != JOIN_INNER)
-		return NIL;
-	conditions = list_concat_copy(ConditionsOf(((JoinExpr *) tree)->larg),
-								  ConditionsOf(((JoinExpr *) tree)->rarg));
-	return list_concat_copy(conditions, make_ands_implicit((Expr *) ((JoinExpr *) tree)->quals));
+	else if (IsA(tree, JoinExpr) && ((JoinExpr *) tree)->jointype == JOIN_INNER)
+	{
+		parts = list_make2(((JoinExpr *) tree)->larg, ((JoinExpr *) tree)->rarg);
+		own = ((JoinExpr *) tree)->quals;
+	}
+	foreach(cell, parts)
+		conditions = list_concat(conditions, ConditionsOf(lfirst(cell)));
+	return list_concat(conditions, list_copy(make_ands_implicit((Expr *) own)));
 }
 
 /* The rows of a joined table that pass the conditions on it alone, if there are any; or NULL. */
@@ -370,98 +379,116 @@ GgKeepSets(Query *query)
 
 /* ---- plans ----------------------------------------------------------------- */
 
-/* The scan in the order of a distance whose rows a LIMIT takes; *joined: through a join. */
-static const IndexScan *
-ScanBelow(const Plan *plan, bool *joined)
+static bool
+IsOrderedScan(const Plan *plan)
 {
-	*joined = false;
-	while (plan != NULL && (IsA(plan, NestLoop) || IsA(plan, Sort) || IsA(plan, IncrementalSort) ||
-							IsA(plan, Result)))
-	{
-		*joined = *joined || IsA(plan, NestLoop);
-		plan = plan->lefttree;
-	}
-	return plan != NULL && IsA(plan, IndexScan) && ((const IndexScan *) plan)->indexorderby != NIL &&
-		GgIsGpugraphIndex(((const IndexScan *) plan)->indexid) ? (const IndexScan *) plan : NULL;
+	const IndexScan *scan = (const IndexScan *) plan;
+
+	return plan != NULL && IsA(plan, IndexScan) && scan->indexorderby != NIL &&
+		GgIsGpugraphIndex(scan->indexid);
 }
 
-/* The walk that looks at the most rows for its LIMIT. */
+/*
+ * The time of a LIMIT's plan.  Where a join drops rows that come in the order of a distance, it
+ * goes by how many come until the LIMIT has its own.
+ */
+static double
+TimeOf(const Limit *limit)
+{
+	const Plan *input = limit->plan.lefttree;
+	const Plan *plan = input;
+	bool		joined = false;
+
+	while (plan != NULL && (IsA(plan, NestLoop) || IsA(plan, IncrementalSort) || IsA(plan, Result)))
+	{
+		joined = joined || IsA(plan, NestLoop);
+		plan = plan->lefttree;
+	}
+	if (!IsOrderedScan(plan))
+		return limit->plan.total_cost * COST_TIME;
+	return !joined ? 0 : limit->plan.plan_rows * plan->plan_rows / Max(input->plan_rows, 1) *
+		JOINED_ROW_TIME * WALK_GOES_FARTHER;
+}
+
 static void
-FindWalk(const Plan *plan, GgFarWalk *walk)
+FindLimits(const Plan *plan, GgJoinTime *longest)
 {
 	if (plan == NULL)
 		return;
 	if (IsA(plan, SubqueryScan))
-		FindWalk(((const SubqueryScan *) plan)->subplan, walk);
-	if (IsA(plan, Limit))
+		FindLimits(((const SubqueryScan *) plan)->subplan, longest);
+	if (IsA(plan, Limit) && TimeOf((const Limit *) plan) > longest->time)
 	{
-		bool		joined;
-		const IndexScan *scan = ScanBelow(plan->lefttree, &joined);
-		const double passing = Max(plan->lefttree->plan_rows, 1);
-		const double rows = scan == NULL || !joined ? 0 :
-			plan->plan_rows * scan->scan.plan.plan_rows / passing;
-
-		if (rows > walk->rows)
-			*walk = (GgFarWalk) {.rows = rows, .passing = passing, .index = scan->indexid};
+		longest->time = TimeOf((const Limit *) plan);
+		longest->passing = plan->lefttree->plan_rows;
 	}
-	FindWalk(plan->lefttree, walk);
-	FindWalk(plan->righttree, walk);
+	FindLimits(plan->lefttree, longest);
+	FindLimits(plan->righttree, longest);
 }
 
 bool
-GgWalksFar(const PlannedStmt *stmt, GgFarWalk *walk)
+GgTakesLong(const PlannedStmt *stmt, GgJoinTime *longest)
 {
 	ListCell   *cell;
 
-	memset(walk, 0, sizeof(*walk));
-	FindWalk(stmt->planTree, walk);
+	memset(longest, 0, sizeof(*longest));
+	FindLimits(stmt->planTree, longest);
 	foreach(cell, stmt->subplans)
-		FindWalk(lfirst(cell), walk);
-	return walk->rows * JOINED_ROW_TIME > LEAST_TIME;
+		FindLimits(lfirst(cell), longest);
+	return longest->time > LEAST_TIME;
 }
 
-/* What it costs to make the set that a scan of the index is told; infinity: it is told none. */
-static Cost
-SetCost(const PlannedStmt *stmt, const Plan *plan, Oid index)
+/* The scan that is told a set, and what the cheapest of its sets costs; NULL: there is none. */
+static const IndexScan *
+FindTold(const PlannedStmt *stmt, const Plan *plan, Cost *cost)
 {
-	const IndexScan *scan = (const IndexScan *) plan;
-	Cost		cost = get_float8_infinity();
+	const IndexScan *told = NULL;
 	ListCell   *cell;
 
 	if (plan == NULL)
-		return cost;
+		return NULL;
 	if (IsA(plan, SubqueryScan))
-		return SetCost(stmt, ((const SubqueryScan *) plan)->subplan, index);
-	if (IsA(plan, IndexScan) && scan->indexorderby != NIL && scan->indexid == index)
+		return FindTold(stmt, ((const SubqueryScan *) plan)->subplan, cost);
+	if (IsOrderedScan(plan))
 		foreach(cell, plan->qual)
 		{
 			const SubPlan *subplan = lfirst(cell);
 			const Plan *set = IsA(subplan, SubPlan) && subplan->useHashTable ?
 				list_nth(stmt->subplans, subplan->plan_id - 1) : NULL;
 
-			if (set != NULL && set->plan_rows <= GG_MAX_FILTER_VALUES)
-				cost = Min(cost, set->total_cost);
+			if (set == NULL || set->plan_rows > GG_MAX_FILTER_VALUES ||
+				(told != NULL && set->total_cost >= *cost))
+				continue;
+			told = (const IndexScan *) plan;
+			*cost = set->total_cost;
 		}
-	cost = Min(cost, SetCost(stmt, plan->lefttree, index));
-	return Min(cost, SetCost(stmt, plan->righttree, index));
+	if (told == NULL)
+		told = FindTold(stmt, plan->lefttree, cost);
+	return told != NULL ? told : FindTold(stmt, plan->righttree, cost);
 }
 
 bool
-GgIsBetter(const PlannedStmt *told, const GgFarWalk *walk)
+GgIsBetter(const PlannedStmt *stmt, const GgJoinTime *longest)
 {
-	Relation	index = relation_open(walk->index, NoLock);
+	Cost		cost = 0;
+	const IndexScan *told = FindTold(stmt, stmt->planTree, &cost);
+	Relation	index;
 	GgMetaPageData *meta;
-	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
-	double		rows = (double) GgDeltaSlots(meta);
-	Cost		cost = SetCost(told, told->planTree, walk->index);
+	Buffer		buffer;
+	double		rows;
 	ListCell   *cell;
 
+	foreach(cell, stmt->subplans)
+		if (told == NULL)
+			told = FindTold(stmt, lfirst(cell), &cost);
+	if (told == NULL)
+		return false;
+	index = relation_open(told->indexid, NoLock);
+	buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
+	rows = (double) GgDeltaSlots(meta);
 	for (int i = 0; i < meta->nsegments; i++)
 		rows += meta->segments[i].nodes;
 	UnlockReleaseBuffer(buffer);
 	relation_close(index, NoLock);
-	foreach(cell, told->subplans)
-		cost = Min(cost, SetCost(told, lfirst(cell), walk->index));
-	return cost * COST_TIME + rows * LOOK_TIME + walk->passing * MATCH_TIME <
-		walk->rows * JOINED_ROW_TIME;
+	return cost * COST_TIME + rows * LOOK_TIME + longest->passing * MATCH_TIME < longest->time;
 }
