@@ -239,6 +239,23 @@ GgReturnRoutine(const IndexAmRoutine *routine)
 #endif
 }
 
+/* Give a query the entry of another one's table, with the rights on it, which 16 has apart. */
+static inline void
+GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
+{
+	RangeTblEntry *copy = (RangeTblEntry *) copyObjectImpl(entry);
+
+	to->rtable = list_make1(copy);
+#if PG_VERSION_NUM >= 160000
+	if (copy->perminfoindex > 0)
+	{
+		to->rteperminfos = list_make1(copyObject(list_nth(from->rteperminfos,
+														  copy->perminfoindex - 1)));
+		copy->perminfoindex = 1;
+	}
+#endif
+}
+
 /* From 19 on the planner is told of the EXPLAIN that it plans for. */
 #if PG_VERSION_NUM >= 190000
 #define GG_PLANNER_PARAMETERS \

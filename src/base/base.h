@@ -91,9 +91,26 @@ extern int	gg_engine_setting;	/* GgEngineSetting */
 extern int	gg_itopk_size;
 extern int	gg_iterative_scan;	/* GgIterativeScan */
 extern int	gg_max_scan_tuples;
-extern bool gg_skip_unread_distance;
-extern bool gg_enable_bitmap_filter;
-extern bool gg_enable_partition_search;
+extern int	gg_disabled;		/* GgSwitch, of which each is a bit */
+
+/* What gpugraph.disable has names for: ways to answer a query that others can stand in for. */
+typedef enum GgSwitch
+{
+	GG_BITMAP_FILTER = 1 << 0,
+	GG_DISTANCE_BOUND = 1 << 1,
+	GG_PARTITION_SEARCH = 1 << 2,
+	GG_RANK_ORDER = 1 << 3,
+	GG_SEMI_JOINS = 1 << 4,
+	GG_SORT_KEYS = 1 << 5,
+	GG_TOLD_SETS = 1 << 6,
+	GG_UNREAD_DISTANCE = 1 << 7
+} GgSwitch;
+
+static inline bool
+GgIsEnabled(GgSwitch which)
+{
+	return (gg_disabled & which) == 0;
+}
 
 /* The parameters of a search as settings have them; k is the caller's. */
 extern gg_search_params GgSearchSettings(void);

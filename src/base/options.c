@@ -6,19 +6,22 @@
 
 #include <math.h>
 
+#include "access/parallel.h"
 #include "access/reloptions.h"
+#include "lib/stringinfo.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 int			gg_engine_setting = GG_ENGINE_AUTO;
 int			gg_itopk_size = GG_DEFAULT_ITOPK_SIZE;
 int			gg_iterative_scan = GG_ITERATIVE_STRICT;
 int			gg_max_scan_tuples = GG_DEFAULT_MAX_SCAN_TUPLES;
-bool		gg_skip_unread_distance = true;
-bool		gg_enable_bitmap_filter = true;
-bool		gg_enable_partition_search = true;
+int			gg_disabled = 0;
 
 static int	search_mode = GG_SEARCH_AUTO;
 static int	rerank_size = 0;
+static char *disable = NULL;
+static bool skip_unread_distance = true;
 
 static relopt_kind gg_relopt_kind;
 
@@ -98,30 +101,94 @@ AddParameters(void)
 					   0, GG_MIN_RHO, 1, AccessExclusiveLock);
 }
 
-/* Which plans there are, and how they run. */
-static void
-DefinePlanSettings(void)
+/* ---- gpugraph.disable ----------------------------------------------------- */
+
+/* The names of GgSwitch, by their bits. */
+static const char *const switches[] = {
+	"bitmap_filter", "distance_bound", "partition_search", "rank_order", "semi_joins", "sort_keys",
+	"told_sets", "unread_distance"
+};
+
+/* The bits of a list of names; -1: it is no list.  *unknown: a name that no switch has, or NULL. */
+static int
+ReadSwitches(const char *value, const char **unknown)
 {
+	int			bits = 0;
+	List	   *names;
+	ListCell   *cell;
+
+	*unknown = NULL;
+	if (!SplitIdentifierString(pstrdup(value), ',', &names))
+		return -1;
+	foreach(cell, names)
+	{
+		int			i = 0;
+
+		while (i < lengthof(switches) && strcmp(lfirst(cell), switches[i]) != 0)
+			i++;
+		if (i == lengthof(switches))
+			*unknown = lfirst(cell);
+		else
+			bits |= 1 << i;
+	}
+	return bits;
+}
+
+static bool
+CheckDisable(char **value, void **extra, GucSource source)
+{
+	const char *unknown;
+	StringInfoData all;
+
+	if (ReadSwitches(*value, &unknown) >= 0 && unknown == NULL)
+		return true;
+	if (unknown != NULL)
+		GUC_check_errdetail("There is no switch \"%s\".", unknown);
+	initStringInfo(&all);
+	for (int i = 0; i < lengthof(switches); i++)
+		appendStringInfo(&all, "%s\"%s\"", i == 0 ? "" : ", ", switches[i]);
+	GUC_check_errhint("It is a list of %s.", all.data);
+	return false;
+}
+
+static void
+AssignDisable(const char *value, void *extra)
+{
+	const char *unknown;
+
+	gg_disabled = Max(ReadSwitches(value, &unknown), 0);
+}
+
+/* The settings of a parallel worker are its leader's, which was warned. */
+static bool
+WarnOfNoEffect(bool *value, void **extra, GucSource source)
+{
+	if (source > PGC_S_ENV_VAR && !InitializingParallelWorker)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING_DEPRECATED_FEATURE),
+				 errmsg("gpugraph.skip_unread_distance has no effect any more"),
+				 errhint("Add \"unread_distance\" to gpugraph.disable instead.")));
+	return true;
+}
+
+static void
+DefineSwitches(void)
+{
+	DefineCustomStringVariable("gpugraph.disable",
+							   "Sets which ways to answer queries are not used.",
+							   "A list of names, for developers.",
+							   &disable,
+							   "",
+							   PGC_USERSET, GUC_LIST_INPUT | GUC_EXPLAIN | GUC_NOT_IN_SAMPLE,
+							   CheckDisable, AssignDisable, NULL);
+	/* version 1.1.0 had it; to be removed with version 1.3 */
 	DefineCustomBoolVariable("gpugraph.skip_unread_distance",
-							 "Leaves out the distance of rows that an index scan has ordered, "
-							 "where nobody reads it.",
+							 "Has no effect any more.",
 							 NULL,
-							 &gg_skip_unread_distance,
+							 &skip_unread_distance,
 							 true,
-							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
-	DefineCustomBoolVariable("gpugraph.enable_bitmap_filter",
-							 "Enables the planner's use of index scans that are restricted to the "
-							 "rows that other indexes found.",
-							 NULL,
-							 &gg_enable_bitmap_filter,
-							 true,
-							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
-	DefineCustomBoolVariable("gpugraph.enable_partition_search",
-							 "Enables the search of the indexes of several partitions together.",
-							 NULL,
-							 &gg_enable_partition_search,
-							 true,
-							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+							 PGC_USERSET, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE,
+							 WarnOfNoEffect, NULL, NULL);
 }
 
 void
@@ -217,7 +284,7 @@ GgInitOptions(void)
 							&gg_max_scan_tuples,
 							GG_DEFAULT_MAX_SCAN_TUPLES, 1, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
-	DefinePlanSettings();
+	DefineSwitches();
 }
 
 gg_search_params

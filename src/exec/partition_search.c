@@ -21,7 +21,7 @@
  *				distance of its lists gives it.
  *
  * The children are core's nodes, and pruning at run time is core's.  EvalPlanQual, and who has
- * turned gpugraph.enable_partition_search off since the plan was made, get core's MergeAppend.
+ * turned partition_search off since the plan was made, get core's MergeAppend.
  *
  * A child that is no index scan (a sort, a foreign table's) begins with the node.  It, and a scan
  * of another index, is fetched from at first, as core does.
@@ -525,7 +525,7 @@ BeginPartitions(CustomScanState *css, EState *estate, int eflags)
 	css->ss.ps.resultops = NULL;
 	css->ss.ps.resultopsset = true;
 	css->ss.ps.resultopsfixed = false;
-	if (estate->es_epq_active != NULL || !gg_enable_partition_search)
+	if (estate->es_epq_active != NULL || !GgIsEnabled(GG_PARTITION_SEARCH))
 	{
 		node->core = BeginCore(merge, plan->custom_plans, estate, eflags);
 		css->custom_ps = list_make1(node->core);

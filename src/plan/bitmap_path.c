@@ -108,6 +108,9 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	Cost		bitmap_cost;
 	uint32		missing,
 				rowless;
+	Selectivity within = GgWithinDistance(root, ordered->indexinfo,
+										  linitial(ordered->indexorderbys));
+	double		measured = rel->rows / within;	/* by the plan that competes */
 	double		matches,
 				fetched,
 				column_pages,
@@ -122,7 +125,9 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	column_pages = (double) meta->dimensions * gg_element_size(element) / BLCKSZ;
 	matches = fetched = BitmapRows(rel, bitmap, &bitmap_cost);
 	if (root->limit_tuples > 0 && root->limit_tuples < rel->rows)
-		fetched *= root->limit_tuples / rel->rows;
+		fetched *= root->limit_tuples / measured;
+	else
+		fetched *= within;
 
 	if (GgDeviceAnswers(ordered->indexinfo->indexoid, meta, GG_DEVICE_FILTER_NODES, &missing,
 						&rowless) && missing == 0 &&
@@ -133,15 +138,15 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	else
 		time = ordered->indexinfo->tuples * LOOK_TIME +
 			matches * (TID_TIME + MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD));
-	other_time = matches * FETCH_ROW_TIME + rel->rows * GgSortedRowTime(rel, column_pages);
-	unit = GgMicrosecondCost(rel, column_pages, rel->rows, limit);
+	other_time = matches * FETCH_ROW_TIME + measured * GgSortedRowTime(rel, column_pages);
+	unit = GgMicrosecondCost(rel, column_pages, rel->rows, within, limit);
 	other_unit = (bitmap->path.total_cost - bitmap_cost +
 				  rel->rows * GG_SORTED_ROW_COST * cpu_operator_cost) / other_time;
 	with_rows = time + fetched * FETCH_ROW_TIME;
 	if ((with_rows < other_time) != (with_rows * unit < other_time * other_unit))
 		unit = other_unit;
 	path->startup_cost = bitmap_cost + time * unit;
-	path->total_cost = path->startup_cost + matches * FETCH_ROW_TIME * unit;
+	path->total_cost = path->startup_cost + matches * within * FETCH_ROW_TIME * unit;
 	pfree(meta);
 }
 
@@ -182,7 +187,7 @@ OrderedPathIn(List *paths, const IndexOptInfo *index)
 		IndexPath  *path = (IndexPath *) lfirst(cell);
 
 		if (path->path.pathtype == T_IndexScan && path->indexinfo == index &&
-			path->indexorderbys != NIL && path->path.param_info == NULL)
+			path->path.pathkeys != NIL && path->path.param_info == NULL)
 			return path;
 	}
 	return NULL;
@@ -318,7 +323,7 @@ AddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 
 	if (prev_hook != NULL)
 		prev_hook(root, rel, rti, rte);
-	if (!gg_enable_bitmap_filter || !enable_indexscan || !enable_bitmapscan ||
+	if (!GgIsEnabled(GG_BITMAP_FILTER) || !enable_indexscan || !enable_bitmapscan ||
 		!GgTakesIndexPaths(rel, rte) || root->query_pathkeys == NIL ||
 		rel->baserestrictinfo == NIL || rel->lateral_relids != NULL)
 		return;

@@ -561,21 +561,21 @@ EndsScan(IndexOptInfo *index, Node *clause, const OpExpr *order)
 		 !IsA(lsecond(distance->args), Const) || !IsA(lsecond(order->args), Const));
 }
 
-/* Which share of the rows that pass all other conditions do those pass that end the scan? */
-static Selectivity
-WithinDistance(PlannerInfo *root, const IndexPath *path)
+Selectivity
+GgWithinDistance(PlannerInfo *root, IndexOptInfo *index, const Expr *order)
 {
-	const RelOptInfo *rel = path->path.parent;
-	const OpExpr *order = linitial(path->indexorderbys);
+	const RelOptInfo *rel = index->rel;
 	List	   *others = NIL;
 	Selectivity passing;
 	ListCell   *cell;
 
+	if (!GgIsEnabled(GG_DISTANCE_BOUND))
+		return 1;
 	foreach(cell, rel->baserestrictinfo)
 	{
 		RestrictInfo *rinfo = lfirst_node(RestrictInfo, cell);
 
-		if (!EndsScan(path->indexinfo, (Node *) rinfo->clause, order))
+		if (!EndsScan(index, (Node *) rinfo->clause, (const OpExpr *) order))
 			others = lappend(others, rinfo);
 	}
 	if (list_length(others) == list_length(rel->baserestrictinfo))
@@ -602,10 +602,11 @@ GgSortedRowTime(const RelOptInfo *rel, double column_pages)
 
 /*
  * What core charges for a microsecond of a sequential scan whose filtered rows are sorted by
- * distance.  limit: of its rows; not above 0: not known.
+ * distance.  It charges little for the distance of rows that are too far.
  */
 Cost
-GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered, double limit)
+GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered,
+				  Selectivity within, double limit)
 {
 	const double rows = Min(limit, filtered);
 	double		page_cost,
@@ -616,7 +617,7 @@ GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered, d
 	charged = rel->pages * page_cost + rel->tuples * cpu_tuple_cost +
 		filtered * GG_SORTED_ROW_COST * cpu_operator_cost;
 	time = rel->pages * TABLE_PAGE_TIME + rel->tuples * TABLE_ROW_TIME +
-		filtered * GgSortedRowTime(rel, column_pages);
+		filtered / within * GgSortedRowTime(rel, column_pages);
 	if (rows > SMALL_LIMIT)
 	{
 		charged += filtered * 2 * cpu_operator_cost *
@@ -666,12 +667,15 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	shape.read_time = READ_TIME + WALK_TIME(shape.column_pages) +
 		FetchTime(rel, shape.column_pages);
 	shape.limit = root->limit_tuples;
-	within = WithinDistance(root, path);
+	within = GgWithinDistance(root, path->indexinfo, linitial(path->indexorderbys));
 	shape.expected = GgRowsToExpect(rel->tuples, filtered / within, shape.limit > 0 ? shape.limit :
 									GG_EXPECTED_ANSWERS);
 	memset(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
 
+	unit = GgMicrosecondCost(rel, shape.column_pages, filtered, within, root->limit_tuples);
+	if (path->path.pathkeys == NIL)
+		within = Min(within, GG_FEW_WITHIN);
 	first = ScanTime(&shape, 0);
 	all = ScanTime(&shape, within);
 	if (root->limit_tuples > 0 && root->limit_tuples < filtered)
@@ -681,10 +685,9 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 		first = Max(first, some - (all - some) * share / (1 - share));
 	}
 
-	unit = GgMicrosecondCost(rel, shape.column_pages, filtered, root->limit_tuples);
 	*indexStartupCost = first * unit;
 	*indexTotalCost = all * unit;
-	*indexSelectivity = costs.indexSelectivity;
+	*indexSelectivity = costs.indexSelectivity * within;
 	*indexCorrelation = 0;
 	*indexPages = costs.numIndexPages;
 	pfree(unconstify(GgMetaPageData *, shape.meta));

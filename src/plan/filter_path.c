@@ -241,10 +241,34 @@ OrderedPath(const RelOptInfo *rel, const IndexOptInfo *index, int *place)
 	{
 		IndexPath  *path = list_nth(rel->pathlist, (*place)++);
 
-		if (IsA(path, IndexPath) && path->indexinfo == index && path->indexorderbys != NIL)
+		if (IsA(path, IndexPath) && path->indexinfo == index && path->path.pathkeys != NIL)
 			return path;
 	}
 	return NULL;
+}
+
+/*
+ * WHERE d < r ORDER BY d without LIMIT: the scan ends at r, and a sort puts in their place the rows
+ * that it finds late (GG_FEW_WITHIN).  Such a path is one that has no order.
+ */
+static void
+AddWithinPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, Expr *order)
+{
+	IndexPath  *path;
+	bool		dropped;
+
+	if (root->parse->limitCount != NULL || rel->baserestrictinfo == NIL || !GgIsPlanning() ||
+		gg_iterative_scan == GG_ITERATIVE_OFF || !GgIsEnabled(GG_DISTANCE_BOUND) ||
+		GgWithinDistance(root, index, order) == 1)
+		return;
+	order = copyObject(order);
+	((OpExpr *) order)->opresulttype = FLOAT8OID;
+	((OpExpr *) order)->inputcollid = InvalidOid;
+	path = create_index_path(root, index, MatchClauses(root, index, &dropped), list_make1(order),
+							 list_make1_int(0), NIL, ForwardScanDirection, false,
+							 bms_copy(rel->lateral_relids), 1.0, false);
+	if (!GgPathIsRefused(&path->path))
+		add_path(rel, &path->path);
 }
 
 /*
@@ -266,12 +290,14 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 
 	if (AsksForNullVectors(index))
 		return;
-	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsPlanning() && (order == NULL || more))
+	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsEnabled(GG_SORT_KEYS) &&
+		GgIsPlanning() && (order == NULL || more))
 		marked = GgMatchSortKey(root, index, key);
 	if (marked != NULL)
 		order = (Expr *) marked;
 	if (order == NULL)
 		return;
+	AddWithinPath(root, rel, index, order);
 	while (by_core && marked != NULL && (path = OrderedPath(rel, index, &place)) != NULL)
 		path->indexorderbys = list_make1(order);
 	clauses = MatchClauses(root, index, &dropped);
@@ -309,6 +335,7 @@ AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 			continue;
 		/* the usual query, for which core has the path */
 		if (list_length(root->query_pathkeys) == 1 &&
+			(root->parse->limitCount != NULL || rel->baserestrictinfo == NIL) &&
 			(GG_CORE_KEEPS_CONDITIONS || index->nkeycolumns == 1) &&
 			OrderedPath(rel, index, &place) != NULL)
 			continue;

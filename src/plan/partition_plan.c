@@ -156,7 +156,7 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 		stmt = prev_hook(GG_PLANNER_ARGUMENTS);
 	else
 		stmt = standard_planner(GG_PLANNER_ARGUMENTS);
-	if (gg_enable_partition_search)
+	if (GgIsEnabled(GG_PARTITION_SEARCH))
 	{
 		Replace(&stmt->planTree);
 		ReplaceAll(stmt->subplans);

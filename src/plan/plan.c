@@ -10,8 +10,8 @@
  * it by NULL in the finished plan.
  *
  * The same hook sees whether the query is a cursor's, which cost.c asks, has queries that order by
- * ranks changed (rank_order.c), and gives index scans for other sort keys their last touch
- * (sort_key.c).
+ * ranks changed (rank_order.c), has others planned twice (semi_join.c), and gives index scans for
+ * other sort keys their last touch (sort_key.c).
  */
 #include "exec/bitmap_scan.h"
 #include "plan/planner.h"
@@ -90,7 +90,7 @@ SkipBelow(Plan *top)
 	ListCell   *cell;
 	bool		skipped = false;
 
-	if (!gg_skip_unread_distance)
+	if (!GgIsEnabled(GG_UNREAD_DISTANCE))
 		return;
 	while (plan != NULL && PassesRowsOn(plan))
 		plan = plan->lefttree;
@@ -172,16 +172,13 @@ SkipInQuery(Plan *top)
 }
 
 static PlannedStmt *
-PlanQuery(GG_PLANNER_PARAMETERS)
+PlanOnce(GG_PLANNER_PARAMETERS)
 {
 	/* a function that is evaluated while a query is planned may have others planned */
 	const bool	outer = plans_cursor;
 	const bool	within = is_planning;
 	PlannedStmt *stmt;
-	ListCell   *cell;
 
-	if (gg_iterative_scan == GG_ITERATIVE_STRICT)
-		GgOrderByWindows(parse);
 	is_planning = true;
 	plans_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0;
 	PG_TRY();
@@ -197,6 +194,31 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 		is_planning = within;
 	}
 	PG_END_TRY();
+	return stmt;
+}
+
+static PlannedStmt *
+PlanQuery(GG_PLANNER_PARAMETERS)
+{
+	Query	   *copy = NULL;
+	PlannedStmt *stmt;
+	GgJoinTime	longest;
+	ListCell   *cell;
+
+	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsEnabled(GG_RANK_ORDER))
+		GgOrderByWindows(parse);
+	if (GgIsEnabled(GG_SEMI_JOINS) && GgIsEnabled(GG_TOLD_SETS) && GgMayKeepSets(parse))
+		copy = copyObject(parse);
+	stmt = PlanOnce(GG_PLANNER_ARGUMENTS);
+	if (copy != NULL && GgTakesLong(stmt, &longest) && GgKeepSets(copy))
+	{
+		PlannedStmt *told;
+
+		parse = copy;
+		told = PlanOnce(GG_PLANNER_ARGUMENTS);
+		if (GgIsBetter(told, &longest))
+			stmt = told;
+	}
 
 	SkipInQuery(stmt->planTree);
 	foreach(cell, stmt->subplans)

@@ -35,10 +35,25 @@ extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_
  */
 extern double GgDeviceExactTime(double nodes, double words, double matching, double row_bytes);
 
-/* column_pages: pages that a vector fills in the table.  limit: not above 0: not known. */
+/*
+ * Of the rows that pass all other conditions, what share is believed to pass those that end a scan
+ * in that order?  Without such conditions 1.
+ */
+extern Selectivity GgWithinDistance(PlannerInfo *root, IndexOptInfo *index, const Expr *order);
+
+/*
+ * The share that is assumed where the query wants all rows within a distance.  Core takes a third
+ * for whatever is compared, and this for what is to lie between two values, as distances do.
+ */
+#define GG_FEW_WITHIN			0.005
+
+/*
+ * column_pages: pages that a vector fills in the table.  filtered: rows that pass all conditions,
+ * and within is the share above.  limit: of those; not above 0: not known.
+ */
 extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
 extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered,
-							  double limit);
+							  Selectivity within, double limit);
 
 /*
  * A path that is not to be used has at least this cost.  It is finite: of an infinite cost, core's
@@ -68,6 +83,30 @@ extern void GgInitFilterPaths(void);
 
 /* Have a query that is to be planned, and those within, ordered by what ranks are of. */
 extern void GgOrderByWindows(Query *query);
+
+/* ---- semi_join.c ---------------------------------------------------------- */
+
+/* May there be sets to keep in a query, or in those within?  A quick look. */
+extern bool GgMayKeepSets(const Query *query);
+
+/*
+ * Keep conditions on filter columns that are sets from becoming joins, and have joins that are such
+ * sets, too, be conditions besides.  False: there are none.
+ */
+extern bool GgKeepSets(Query *query);
+
+/* The LIMIT of a plan that takes longest: microseconds, and how many rows there are below it. */
+typedef struct GgJoinTime
+{
+	double		time;
+	double		passing;
+} GgJoinTime;
+
+/* Does the plan take so long for a LIMIT that another one may be worth it? */
+extern bool GgTakesLong(const PlannedStmt *stmt, GgJoinTime *longest);
+
+/* Does the plan of what GgKeepSets() made take less time than that? */
+extern bool GgIsBetter(const PlannedStmt *stmt, const GgJoinTime *longest);
 
 /* ---- plan.c --------------------------------------------------------------- */
 

@@ -42,9 +42,10 @@ static bool
 TellConditions(IndexScanState *scan)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->ss.ps.state->es_query_cxt);
-	bool		all;
-	GgWithin   *within = GgMakeWithin(scan, &all);
-	List	   *sets = scan->ss.ps.subPlan == NIL ? NIL : GgFindSets(scan);
+	bool		all = false;
+	GgWithin   *within = GgIsEnabled(GG_DISTANCE_BOUND) ? GgMakeWithin(scan, &all) : NULL;
+	List	   *sets = scan->ss.ps.subPlan != NIL && GgIsEnabled(GG_TOLD_SETS) ?
+		GgFindSets(scan) : NIL;
 
 	if (within != NULL)
 		ToldOf(scan)->within = within;

@@ -96,8 +96,9 @@ DECLARE
 	ms numeric;
 BEGIN
 	chosen := (run(sql, '', 0, false)).plan;
-	got := run(sql, 'enable_seqscan enable_bitmapscan enable_sort gpugraph.enable_bitmap_filter',
-		runs, false);
+	PERFORM set_config('gpugraph.disable', 'bitmap_filter', true);
+	got := run(sql, 'enable_seqscan enable_bitmapscan enable_sort', runs, false);
+	PERFORM set_config('gpugraph.disable', '', true);
 	walk := CASE WHEN got.plan = 'walk' THEN got.ms END;
 	keys := CASE WHEN got.plan = 'keys' THEN got.ms END;
 	got := run(sql, 'enable_indexscan enable_bitmapscan', runs, false);

@@ -233,10 +233,10 @@ SELECT is_not_restricted(format('SELECT id FROM items TABLESAMPLE system (50) WH
 	ORDER BY val <-> %L LIMIT 10', :q), 'not for a sample of the table');
 SELECT is_not_restricted(format('SELECT id FROM items WHERE cat = 7 AND false
 	ORDER BY val <-> %L LIMIT 10', :q), 'not where no row can match');
-SET gpugraph.enable_bitmap_filter = off;
+SET gpugraph.disable = bitmap_filter;
 SELECT is_not_restricted(format('SELECT id FROM items WHERE cat = 7
-	ORDER BY val <-> %L LIMIT 10', :q), 'not with gpugraph.enable_bitmap_filter off');
-RESET gpugraph.enable_bitmap_filter;
+	ORDER BY val <-> %L LIMIT 10', :q), 'not with gpugraph.disable = bitmap_filter');
+RESET gpugraph.disable;
 SET enable_bitmapscan = off;
 SELECT is_not_restricted(format('SELECT id FROM items WHERE cat = 7
 	ORDER BY val <-> %L LIMIT 10', :q), 'not with enable_bitmapscan off');

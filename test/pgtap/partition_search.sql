@@ -29,7 +29,8 @@ SET max_parallel_workers_per_gather = 0;
 CREATE FUNCTION rows_of(query text, searched boolean, indexed boolean DEFAULT true)
 	RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM set_config('gpugraph.enable_partition_search', searched::text, true),
+	PERFORM set_config('gpugraph.disable', CASE WHEN NOT searched THEN 'partition_search' ELSE ''
+			END, true),
 		set_config('enable_indexscan', indexed::text, true);
 	RETURN QUERY EXECUTE format('SELECT row(t.*)::text FROM (%s) t', query);
 END $$;
@@ -56,10 +57,10 @@ SELECT is_same(format('SELECT id, tableoid::regclass FROM parts ORDER BY val <->
 FROM queries, unnest(ARRAY[1, 10, 100, 300]) k WHERE q <= 3 OR k = 10;
 SELECT cmp_ok(not_fetched(format('SELECT id FROM parts ORDER BY val <-> %L LIMIT 10', :q)), '>=',
 	40, 'most partitions are left alone');
-SET gpugraph.enable_partition_search = off;
+SET gpugraph.disable = partition_search;
 SELECT is(not_fetched(format('SELECT id FROM parts ORDER BY val <-> %L LIMIT 10', :q)), 0,
 	'by core none is');
-RESET gpugraph.enable_partition_search;
+RESET gpugraph.disable;
 SELECT is_same(format('SELECT * FROM (SELECT id, val <-> %L AS d FROM parts ORDER BY val <-> %1$L
 	OFFSET 0) s ORDER BY d, id', :q), 'all rows');
 SELECT is_same(format('SELECT id FROM parts ORDER BY %L <-> val LIMIT 10 OFFSET 7', :q),

@@ -47,10 +47,10 @@ DECLARE
 	off text[];
 	got text[];
 BEGIN
-	SET LOCAL gpugraph.skip_unread_distance = off;
+	SET LOCAL gpugraph.disable = unread_distance;
 	EXECUTE all_rows INTO off;
 	RETURN NEXT cmp_ok(distances(query), '>', 0::bigint, what || ', skipping off: computed');
-	SET LOCAL gpugraph.skip_unread_distance = on;
+	SET LOCAL gpugraph.disable = '';
 	EXECUTE all_rows INTO got;
 	RETURN NEXT is(got, off, what || ': the same rows');
 	IF wanted IS NOT NULL THEN

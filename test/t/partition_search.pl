@@ -78,7 +78,7 @@ sub recall
 	return $same / $k / @true;
 }
 
-my $off = 'gpugraph.enable_partition_search = off';
+my $off = 'gpugraph.disable = partition_search';
 
 # ---- requests
 my $before = requests();
@@ -181,7 +181,7 @@ sub locked
 	is(finish_psql($locker), '', 'and goes on');
 	return $locker->{out};
 }
-is(locked('gpugraph.enable_partition_search = on'), locked($off), 'FOR UPDATE: the same rows');
+is(locked("gpugraph.disable = ''"), locked($off), 'FOR UPDATE: the same rows');
 
 # ---- partitions come and go under load
 my $load = start_pgbench($node, '--client=3 --time=6 --protocol=prepared --max-tries=100',

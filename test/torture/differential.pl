@@ -39,6 +39,8 @@ my @floors = (
 	[ qr/vectors .*itopk 64/, 0.95 ],
 	[ qr/vectors .*itopk 32/, 0.90 ],
 	[ qr//, 0.7 ]);
+my @switches = qw(bitmap_filter distance_bound partition_search rank_order semi_joins sort_keys
+	told_sets unread_distance);
 # Of fewer rows that were to be found a share says nothing.
 use constant MOST_UNJUDGED => 400;
 
@@ -78,9 +80,7 @@ sub settings
 		if chance(0.15);
 	$set{'gpugraph.rerank_size'} = one_of(10, 100, 500) if chance(0.1);
 	$set{'gpugraph.engine'} = one_of('cpu', 'cuda', 'auto') if chance(0.5);
-	$set{'gpugraph.enable_bitmap_filter'} = 'off' if chance(0.2);
-	$set{'gpugraph.enable_partition_search'} = 'off' if chance(0.15);
-	$set{'gpugraph.skip_unread_distance'} = 'off' if chance(0.15);
+	$set{'gpugraph.disable'} = join ', ', sample_of(0.15, @switches);
 	$set{$_} = 'off' for sample_of(0.08, qw(enable_nestloop enable_hashjoin enable_mergejoin
 		enable_bitmapscan enable_material enable_memoize));
 	if (chance(0.8))
@@ -105,7 +105,7 @@ sub set_local
 
 my $plain = 'SET LOCAL enable_indexscan = off; SET LOCAL enable_seqscan = on;
 	SET LOCAL enable_sort = on; SET LOCAL enable_bitmapscan = off;
-	SET LOCAL gpugraph.enable_partition_search = off; ';
+	SET LOCAL gpugraph.disable = partition_search; ';
 
 # What a table expression is called, and conditions that it brings.
 sub source
@@ -262,7 +262,7 @@ sub compare
 	my $late = ($schema->{options}{storage} // '') =~ /^int/ || $s->{bound};
 	my $cut = @$got >= $s->{limit} && $s->{total} > $s->{limit} + $s->{offset} + 5;
 	my $apart = $schema->{parted}
-		&& ($s->{set}{'gpugraph.enable_partition_search'} // '') eq 'off';
+		&& ($s->{set}{'gpugraph.disable'} // '') =~ /partition_search/;
 	if ($cut && !$relaxed && !$apart)
 	{
 		my @before = grep { $d->[$_] < $d->[ $_ - 1 ] - $tolerance } 1 .. $#$d;
