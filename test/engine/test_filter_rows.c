@@ -22,10 +22,14 @@ below(harness_random *random, uint32_t n)
 	return (uint32_t) (harness_unit(random) * n);
 }
 
-/* Few values, so that conditions hold for some; the ends of the range among them. */
+#define WIDE	(COLUMNS - 2)	/* a column of many values; the others have few */
+
+/* Conditions hold for some; the ends of the range are among the values. */
 static int64_t
-value(harness_random *random)
+value(harness_random *random, uint32_t column)
 {
+	if (column == WIDE)
+		return (int64_t) below(random, 2000) * 0x10001 - 1000;
 	switch (below(random, 20))
 	{
 		case 0:
@@ -47,7 +51,7 @@ make_rows(harness_random *random)
 		for (uint32_t c = 0; c < 16; c++)
 			heads[i] |= (uint64_t) (below(random, 8) == 0) << (48 + c);
 		for (uint32_t w = 0; w < WORDS; w++)
-			words[w][i] = w < COLUMNS - 1 ? value(random) :
+			words[w][i] = w < COLUMNS - 1 ? value(random, w) :
 				(int64_t) ((uint64_t) below(random, 16) << below(random, 61));
 	}
 }
@@ -83,7 +87,7 @@ add_condition(harness_random *random, gg_filter *filter)
 			if (!masks)
 			{
 				condition->kind = GG_CONDITION_IN;
-				condition->nvalues = 1 + below(random, 12);
+				condition->nvalues = 1 + below(random, condition->column == WIDE ? 330 : 12);
 				break;
 			}
 			/* FALLTHROUGH */
@@ -92,7 +96,8 @@ add_condition(harness_random *random, gg_filter *filter)
 			condition->nvalues = masks ? GG_MASK_WORDS * (1 + below(random, 3)) : 2;
 	}
 	for (uint32_t v = 0; v < condition->nvalues; v++)
-		values[v] = masks ? (int64_t) ((uint64_t) 1 << below(random, 64)) : value(random);
+		values[v] = masks ? (int64_t) ((uint64_t) 1 << below(random, 64)) :
+			value(random, condition->column);
 	if (masks && condition->nvalues > 0)
 		values[below(random, GG_MASK_WORDS)] = 0;
 	else
