@@ -72,7 +72,8 @@ def measure(label, index, wanted):
         time.sleep(1)
     if runner.latest_error:
         sys.exit(f'{label}: {runner.latest_error}')
-    return max(runner.get_results(), key=lambda r: r.timestamp).results[0].metrics
+    [result] = [r for r in runner.get_results() if r.task_label == label]
+    return result.results[0].metrics
 
 
 def main():
