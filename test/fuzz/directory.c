@@ -24,7 +24,7 @@ follow(const GgMetaPageData *meta, uint32 owner, GgKind kind)
 	GgArray		array;
 
 	GgFindArray(meta, owner, kind, &array);
-	if (kind == GG_KIND_DELTA)
+	if (!GgIsArray(kind))
 		return;
 	for (uint64 number = 0; number < Min(array.npages, 1000); number++)
 		if (!BlockNumberIsValid(GgArrayBlock(&array, number)))
