@@ -4,7 +4,8 @@ SET gpugraph.engine = cpu;
 CREATE TYPE mood AS ENUM ('label_0', 'label_1', 'label_2');
 CREATE UNLOGGED TABLE source AS
 	SELECT i AS id, i % 7 AS cat, CASE WHEN i % 5 > 0 THEN ('label_' || i % 3)::mood END AS tag,
-		(SELECT array_agg(sin(i * 7 + d * d) + i % 9) FROM generate_series(1, 6) d)::vector(6) AS val
+		(SELECT array_agg(sin(i * 7 + d * d) + i % 9) FROM generate_series(1, 6) d)::vector(6)
+			AS val
 	FROM generate_series(1, 240) i;
 CREATE FUNCTION like_source(name text, type text DEFAULT 'vector(6)') RETURNS void
 	LANGUAGE plpgsql AS $$

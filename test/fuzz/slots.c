@@ -227,7 +227,8 @@ compare(const int *chunks)
 
 		if (end > 0)
 			at = end;
-		else if (at % 4096 == 0 && at + 4096 <= compared && memcmp(now + at, before + at, 4096) == 0)
+		else if (at % 4096 == 0 && at + 4096 <= compared &&
+				 memcmp(now + at, before + at, 4096) == 0)
 			at += 4096;
 		else if (now[at] != before[at])
 			wrong("byte %zu of the region was written", at);
