@@ -9,6 +9,7 @@
 #	make emulated		the module with the CUDA engine on an emulated device (test/run --emulated)
 #	make gpu-bundle		everything that tests on a bare GPU host need, as one file (test/gpu/run)
 #	make torture		random statements and crashes for SECONDS from SEED (see test/torture/run)
+#	make fuzz			inputs that nobody wrote, SECONDS for each parser (see test/fuzz/run)
 #	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
 #	make setup			what the two above need and the machine lacks (needs root)
 #	make deb			a Debian package, with CUDA where nvcc is found (see packaging/deb)
@@ -217,6 +218,9 @@ torture:
 	@TORTURE_SECONDS='$(SECONDS)' TORTURE_SEED='$(SEED)' TORTURE_ROUND='$(ROUND)' \
 		bash test/torture/run $(PARTS)
 
+fuzz:
+	@bash test/fuzz/run $(or $(SECONDS),60) $(PARTS)
+
 gpu-bundle:
 	@bash test/gpu/bundle
 
@@ -224,6 +228,6 @@ demo:
 	@bash test/demo/run $(if $(KEEP),--keep)
 
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle emulated \
-		emulated-kernels torture \
+		emulated-kernels torture fuzz \
 		test-all test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation \
 		test-versions test-clients test-frameworks test-demo test-readme test-levels

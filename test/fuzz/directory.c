@@ -8,8 +8,13 @@
 #include "storage/bufmgr.h"
 #include "storage/directory_check.h"
 
+/* What else is done, as bits of the input's last byte. */
+#define READ_ALONE		1
+#define SPILL_ANEW		2
+
 typedef struct Work
 {
+	uint8		deeds;
 	Image	   *image;
 	GgMetaPageData *meta;
 	GgMetaPageData *again;
@@ -17,19 +22,27 @@ typedef struct Work
 
 static Work work;
 
-/* Each page of an array has a block inside the relation. */
+/* Each page of an array has a block, and whoever reads it finds that page or an error. */
 static void
 follow(const GgMetaPageData *meta, uint32 owner, GgKind kind)
 {
 	GgArray		array;
 
 	GgFindArray(meta, owner, kind, &array);
-	if (kind == GG_KIND_DELTA)
+	if (!GgIsArray(kind))
 		return;
 	for (uint64 number = 0; number < Min(array.npages, 1000); number++)
 		if (!BlockNumberIsValid(GgArrayBlock(&array, number)))
 			wrong("page %llu of kind %d of %u has no block", (unsigned long long) number, kind,
 				  owner);
+	if (array.npages > 0)
+	{
+		Buffer		buffer;
+
+		if (GgReadPageUnlessGone(work.image->index, meta, &array, 0, BUFFER_LOCK_SHARE, NULL,
+								 &buffer))
+			UnlockReleaseBuffer(buffer);
+	}
 }
 
 static void
@@ -74,6 +87,22 @@ look(void *arg)
 		wrong("generations differ");
 	(void) GgFindSample(index, meta, &array, &sample);
 	GgReadMetaOfFile(index, meta);
+	pfree(GgReadDirectory(index));
+}
+
+/* An index that begins. */
+static void
+begin(void *arg)
+{
+	PGAlignedBlock page;
+	GgOptions	options;
+
+	GgGetOptions(work.image->index, &options);
+	GgInitMeta(work.again, work.image->index, &options);
+	(void) GgAddSegment(work.again);
+	GgFormMetaPage((Page) page.data, work.again);
+	if (!GgPageIsSound((Page) page.data))
+		wrong("a metapage that was formed is not sound");
 }
 
 /* Whoever changes a directory writes it anew. */
@@ -86,6 +115,8 @@ write_again(void *arg)
 
 	if (GgDeltaTail(metabuf) != again->delta_tail && BlockNumberIsValid(again->delta_tail))
 		wrong("the delta's tail differs");
+	if (work.deeds & SPILL_ANEW)
+		again->nspilled = again->ndirectory = 0;
 	GgStoreMeta(index, work.image->heap, metabuf, again);
 }
 
@@ -116,7 +147,10 @@ one(Input *input)
 	GgMetaPageData *again = work.again;
 
 	work.image = change_image(input);
-	if (!tried(look, NULL) || (take8(input) & 1) != 0 || !tried(write_again, NULL))
+	work.deeds = take8(input);
+	if (work.deeds & SPILL_ANEW)
+		(void) tried(begin, NULL);
+	if (!tried(look, NULL) || (work.deeds & READ_ALONE) || !tried(write_again, NULL))
 		return;
 	if (!tried(read_again, NULL))
 		wrong("what was written cannot be read");

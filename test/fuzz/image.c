@@ -85,13 +85,13 @@ change_image(Input *input)
 	{
 		BlockNumber block = image->chosen[take16(input) % image->nchosen];
 		Size		offset = take16(input) % BLCKSZ;
-		Size		bytes = Min(take8(input) % MOST_BYTES + 1, BLCKSZ - offset);
+		Size		bytes = take8(input) % MOST_BYTES + 1;
 		char		page[BLCKSZ];
 		Buffer		buffer = ReadBuffer(image->index, block);
 
 		memcpy(page, BufferGetPage(buffer), BLCKSZ);
 		ReleaseBuffer(buffer);
-		take(input, page + offset, bytes);
+		take(input, page + offset, Min(bytes, BLCKSZ - offset));
 		put_page(image, block, page);
 	}
 	return image;

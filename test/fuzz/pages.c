@@ -9,6 +9,8 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 
+#include "storage/type.h"
+
 static Image *image;
 static const char *statement;
 
@@ -33,10 +35,16 @@ run(void *arg)
 	SPI_finish();
 }
 
-/* A statement with the names of the index, %1, and the table, %2. */
+/* A statement with the names of the index, %1, and the table, %2, and the operator, %3. */
 static void
 say(const char *text)
 {
+	static const char *const operators[] = {
+		[GG_METRIC_L2] = "<->",
+		[GG_METRIC_COSINE] = "<=>",
+		[GG_METRIC_IP] = "<#>",
+		[GG_METRIC_L1] = "<+>"
+	};
 	StringInfoData sql;
 
 	initStringInfo(&sql);
@@ -45,6 +53,8 @@ say(const char *text)
 			appendStringInfoString(&sql, RelationGetRelationName(image->index)), text++;
 		else if (*text == '%' && text[1] == '2')
 			appendStringInfoString(&sql, RelationGetRelationName(image->heap)), text++;
+		else if (*text == '%' && text[1] == '3')
+			appendStringInfoString(&sql, operators[GgIndexOpclass(image->index)->metric]), text++;
 		else
 			appendStringInfoChar(&sql, *text);
 	statement = sql.data;
@@ -85,7 +95,7 @@ one(Input *input)
 	if (deeds & TELL)
 		say("SELECT gpugraph_index_info('%1')");
 	if (deeds & SCAN)
-		say("SELECT count(*) FROM (SELECT id FROM %2 ORDER BY val <-> "
+		say("SELECT count(*) FROM (SELECT id FROM %2 ORDER BY val %3 "
 			"(SELECT val FROM %2 LIMIT 1)) s");
 	if (deeds & BATCH)
 		say("SELECT count(*) FROM gpugraph_search('%1', "

@@ -20,7 +20,8 @@
 
 static GgWorker worker;
 static GgDevice *device;
-static char *before;			/* the region */
+static char *before;			/* the region, but for what loads bring */
+static Size compared;			/* bytes of it */
 static uint64 ticket;
 
 static gg_index *
@@ -104,7 +105,8 @@ start(void)
 	}
 	pg_atomic_write_u32(&device->nresidents, 2);
 	pg_atomic_write_u32(&device->state, GG_DEVICE_UP);
-	before = MemoryContextAllocHuge(TopMemoryContext, gg_service->region_bytes);
+	compared = device->staging - gg_service->region;
+	before = MemoryContextAllocHuge(TopMemoryContext, compared);
 }
 
 /* A request as a backend makes it, which the input then changes. */
@@ -196,34 +198,42 @@ change_request(Input *input, GgSlot *slot)
 	slot->procno = 0;
 }
 
-/* Has anything been written but slots of the input, their chunks, and nothing behind them? */
+/* Is this byte of the region one of a slot of the input, or of its chunk?  Then where that ends. */
+static Size
+end_of_own(const int *chunks, Size at)
+{
+	for (int i = 0; i < SLOTS; i++)
+	{
+		Size		slot = (char *) &device->slots[i] - gg_service->region;
+		Size		chunk = (char *) &gg_service->chunks[Max(chunks[i], 0)] - gg_service->region;
+
+		if (at >= slot && at < slot + sizeof(GgSlot))
+			return slot + sizeof(GgSlot);
+		if (chunks[i] >= 0 && at >= chunk && at < chunk + sizeof(GgChunk))
+			return chunk + sizeof(GgChunk);
+	}
+	return 0;
+}
+
+/* Has anything been written but slots of the input and their chunks? */
 static void
 compare(const int *chunks)
 {
 	const char *now = gg_service->region;
-	Size		at = 0;
 
-	for (;;)
+	for (Size at = 0; at < compared;)
 	{
-		bool		own = false;
+		Size		end = end_of_own(chunks, at);
 
-		while (at < gg_service->region_bytes && now[at] == before[at])
-			at += memcmp(now + at, before + at, Min(4096, gg_service->region_bytes - at)) == 0 ?
-				Min(4096, gg_service->region_bytes - at) : 1;
-		if (at == gg_service->region_bytes)
-			return;
-		for (int i = 0; i < SLOTS && !own; i++)
-		{
-			Size		slot = (char *) &device->slots[i] - now;
-			Size		chunk = chunks[i] < 0 ? 0 : (char *) &gg_service->chunks[chunks[i]] - now;
-
-			if (at >= slot && at < slot + sizeof(GgSlot))
-				at = slot + sizeof(GgSlot), own = true;
-			else if (chunks[i] >= 0 && at >= chunk && at < chunk + sizeof(GgChunk))
-				at = chunk + sizeof(GgChunk), own = true;
-		}
-		if (!own)
+		if (end > 0)
+			at = end;
+		else if (at % 4096 == 0 && at + 4096 <= compared &&
+				 memcmp(now + at, before + at, 4096) == 0)
+			at += 4096;
+		else if (now[at] != before[at])
 			wrong("byte %zu of the region was written", at);
+		else
+			at++;
 	}
 }
 
@@ -248,7 +258,7 @@ one(Input *input)
 	}
 	for (int i = 0; i < n; i++)
 		change_request(input, &device->slots[i]);
-	memcpy(before, gg_service->region, gg_service->region_bytes);
+	memcpy(before, gg_service->region, compared);
 	for (int i = 0; i < n; i++)
 	{
 		pg_atomic_write_u64(&device->slots[i].word, GgSlotWord(ticket, GG_SLOT_QUEUED));
