@@ -69,7 +69,7 @@
 
 /*
  * Times of our scan, in microseconds: a vector in a walk, a vector in an exact pass, a comparison
- * of two keys in a sort, a condition on a row's filter columns, and a row that is returned.  A
+ * of two keys in a sort, and a row that is returned.  Those under a filter are in search_plan.h.  A
  * vector's time goes by the pages that it fills (0.06 at 128 dimensions, 0.38 at 768, 0.75 at
  * 1,536).  Measured were 0.1, 0.2, 0.8 and 1.5 us in walks at 3, 128, 768 and 1,536 dimensions, and
  * 0.12, 0.17, 0.45 and 0.65 us in exact passes.  LIMIT 1,000 and 8,000 of exact passes took 3.6 and
@@ -78,7 +78,6 @@
 #define WALK_TIME(pages)		(0.12 + 1.8 * (pages))
 #define EXACT_TIME(pages)		(0.12 + 0.7 * (pages))
 #define COMPARE_TIME			0.005
-#define CONDITION_TIME			0.002
 #define RETURN_TIME				0.1
 
 /*
@@ -299,6 +298,26 @@ RerankedNodes(const IndexShape *shape, gg_codes codes, double list, double wante
 	return at_once ? due : MeasuredRows(params.k, due);
 }
 
+/* The longest list of a walk of a segment, as the scan has it. */
+static double
+LongestList(const IndexShape *shape, const Nodes *of, double walk_pages, double exact_pages)
+{
+	const double share = of->nodes / shape->nodes;
+	const GgFilteredNodes filtered = {
+		.nodes = of->nodes,
+		.matching = of->nodes * shape->matching,
+		.conditions = of->nodes < GG_SAMPLED_FROM ? 0 : shape->conditions,
+		.walk_pages = walk_pages,
+		.exact_pages = exact_pages,
+		.wanted = GgNodesWanted(Max(shape->limit, 0) * share, gg_itopk_size)
+	};
+
+	if (!of->has_graph)
+		return 0;
+	return shape->conditions > 0 ? GgLongestFilteredList(&filtered) :
+		GgLongestWalkList(of->nodes);
+}
+
 /*
  * The time for the first nodes that match of a segment or, without a graph, of the delta.  share
  * says how many, as a share of all that match.
@@ -309,17 +328,16 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 	double		nodes = of->nodes;
 	double		matching = nodes * shape->matching;
 	double		wanted = share * matching;
-	double		longest = !of->has_graph ? 0 :
-		GgLongestWalkList(nodes, matching, shape->conditions > 0, gg_itopk_size);
-	double		list = gg_itopk_size;
-	double		handed = 0;
-	double		time = 0;
-	double		condition_time = nodes * shape->conditions * CONDITION_TIME;
 	double		walk_pages = of->codes == GG_CODES_NONE ? shape->index_pages :
 		(double) GgCodeBytes(shape->meta, of->codes) / GG_PAGE_PAYLOAD;
 	double		exact_pages = shape->meta->coded != GG_CODES_NONE ? walk_pages :
 		shape->index_pages;
-	double		exact_time = shape->conditions > 0 ? WALK_TIME(exact_pages) :
+	double		longest = LongestList(shape, of, walk_pages, exact_pages);
+	double		list = gg_itopk_size;
+	double		handed = 0;
+	double		time = 0;
+	double		condition_time = nodes * shape->conditions * GG_CONDITION_TIME;
+	double		exact_time = shape->conditions > 0 ? GG_MATCHING_TIME(exact_pages) :
 		EXACT_TIME(exact_pages);
 
 	if (shape->limit > 0 && shape->conditions == 0 && wanted > list / 2 && share < 1)
@@ -429,10 +447,15 @@ DeviceTime(const IndexShape *shape, const Nodes *of, double share)
 	double		first_deep = GgFirstDeepList(expected);
 	double		time = 0;
 	double		deep;
+	bool		walked;
 
 	if (of->rowless && shape->conditions > 0)
 		return FilteredCodesTime(shape, of, share);
-	if (shape->conditions == 0 && (list <= gg_itopk_size || list <= longest))
+	walked = gg_iterative_scan != GG_ITERATIVE_OFF &&
+		GgLimitDecides(LimitOf(shape), gg_itopk_size, GgSearchSettings().mode) ?
+		of->rowless || GG_LIMITED_WALK(LimitOf(shape)) <= longest :
+		list <= gg_itopk_size || list <= longest;
+	if (shape->conditions == 0 && walked)
 	{
 		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
 		while (wanted > list / 2 && list * 2 <= longest)

@@ -28,9 +28,6 @@
  */
 #define SAMPLE_ROWS			16
 
-/* In a smaller segment all rows are evaluated as fast as a sample. */
-#define SAMPLED_FROM		16384
-
 /* What the filter of a scan looks at, of some rows. */
 struct GgFilterRows
 {
@@ -271,7 +268,7 @@ GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places)
 
 	if (!NeedFilterRows(so, stream))
 		;
-	else if (stream->segment->rows < SAMPLED_FROM)
+	else if (stream->segment->rows < GG_SAMPLED_FROM)
 		GgFindMatching(so, stream);
 	else
 	{
@@ -293,6 +290,44 @@ GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places)
 		stream->nmatching = (uint32) (stream->nodes * matches / (places * SAMPLE_ROWS));
 	}
 	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Of the rows that LIMIT takes each stream has its share.  What a filter lets pass and the executor
+ * drops is not known.
+ */
+static double
+NodesWanted(const GgScanOpaque *so, const GgStream *stream)
+{
+	const double limit = so->one_of_many ? 0 : GgRowsOfLimit(so);
+	double		nodes = 0;
+
+	for (int i = 0; i < so->nstreams; i++)
+		nodes += so->streams[i].nodes;
+	return GgNodesWanted(limit * stream->nodes / nodes, so->params.itopk_size);
+}
+
+double
+GgLongestList(const GgScanOpaque *so, const GgStream *stream)
+{
+	const gg_filter *filter = so->filter;
+	const gg_codes codes = stream->source.codes;
+	GgFilteredNodes of;
+
+	if (filter == NULL)
+		return GgLongestWalkList(stream->nodes);
+	of = (GgFilteredNodes) {
+		.nodes = stream->nodes,
+		.matching = stream->nmatching,
+		.conditions = stream->matching != NULL ? 0 :
+			filter->nconditions + (filter->tids != NULL),
+		.walk_pages = (double) (codes != GG_CODES_NONE ? GgCodeBytes(so->meta, codes) :
+								GgRowBytes(so->meta)) / GG_PAGE_PAYLOAD,
+		.exact_pages = (double) (so->by_table ? GgCodeBytes(so->meta, codes) :
+								 GgRowBytes(so->meta)) / GG_PAGE_PAYLOAD,
+		.wanted = NodesWanted(so, stream)
+	};
+	return GgLongestFilteredList(&of);
 }
 
 /* Does one of the segment's rows [first, end) match? */

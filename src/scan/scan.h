@@ -505,13 +505,16 @@ GgHalfIsHandedOut(const GgScanOpaque *so, const GgStream *stream, uint32 length)
 	return so->mode != GG_ITERATIVE_OFF && stream->handed * 2 > length;
 }
 
-/* The longest list that a walk of a segment is worth; after either, too. */
-static inline double
-GgLongestList(const GgScanOpaque *so, const GgStream *stream)
+/* Rows that LIMIT takes of all streams; 0: not known.  More are read from the table. */
+static inline uint32
+GgRowsOfLimit(const GgScanOpaque *so)
 {
-	return GgLongestWalkList(stream->nodes, GgNodesToHandOut(so, stream), so->filter != NULL,
-							 so->params.itopk_size);
+	return so->by_table && so->limit > 0 ? GgRowsToRead(so->meta, &so->params, so->limit) :
+		so->limit;
 }
+
+/* The longest list that a walk of a segment is worth; under a filter after an estimate. */
+extern double GgLongestList(const GgScanOpaque *so, const GgStream *stream);
 
 /* Is a walk with a list of this length better than measuring every row that matches? */
 static inline bool

@@ -94,9 +94,7 @@ LimitedRows(const GgScanOpaque *so)
 {
 	if (so->mode == GG_ITERATIVE_OFF || so->filter != NULL || so->one_of_many)
 		return 0;
-	/* more than LIMIT are read from the table */
-	return so->by_table && so->limit > 0 ? GgRowsToRead(so->meta, &so->params, so->limit) :
-		so->limit;
+	return GgRowsOfLimit(so);
 }
 
 static void

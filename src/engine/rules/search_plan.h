@@ -6,6 +6,8 @@
 #ifndef GG_SEARCH_PLAN_H
 #define GG_SEARCH_PLAN_H
 
+#include <math.h>
+
 #include "engine/engine.h"
 #include "engine/rules/device_model.h"
 
@@ -16,26 +18,65 @@
 #define GG_EXACT_SHARE		32
 
 /*
- * With a filter an exact pass reads rows at random places, too, and a list of a walk is measured
- * for less than 24 rows of those that match per entry.  A walk pays if the longest such list brings
- * at least a quarter as many matching rows as a list has entries without a filter; it hands out
- * half of it.  So much is enough for most queries: 16 rows where gpugraph.itopk_size is 64.
+ * With a filter, microseconds on the CPU: a node that matches in an exact pass, an entry of a
+ * walk's list, and a row for which a condition is evaluated.  The first two go by the pages that a
+ * vector, or a code, fills.  Measured were, warm, 40,000 rows of 64 and 128 dimensions, float16 of
+ * 128 and int8 codes of 128, and 20,000 of 768:
+ *
+ *		a node that matches, where 1 in 5 do	0.08	0.10	0.08	0.07	0.5
+ *		the same, 1 in 100						0.35	0.34	0.32	0.36	0.6
+ *		an entry of the first 64				3.2		4.1		3.3		3.7		8.1
+ *		an entry of longer lists				2.6		2.7		2.3		3		5
+ *
+ * 400,000 x 96, which the processor's caches do not hold: 0.15 to 0.3 for a node that matches.
+ * Rows without clusters have up to twice as many distances per entry.
  */
-#define GG_FILTER_SHARE		24
-#define GG_FILTER_WANTED	0.25
+#define GG_MATCHING_TIME(pages)	(0.08 + 1.3 * (pages))
+#define GG_ENTRY_TIME(pages)	(2.5 + 14 * (pages))
+#define GG_CONDITION_TIME		0.002
+
+/* In a smaller segment a filter is evaluated for all rows as fast as for a sample. */
+#define GG_SAMPLED_FROM			16384
+
+/* What decides between a walk and an exact pass where a filter leaves some nodes of a segment. */
+typedef struct GgFilteredNodes
+{
+	double		nodes;
+	double		matching;
+	double		conditions;		/* to be evaluated for each of the rows, if the walk is not taken */
+	double		walk_pages;		/* that what a walk measures fills, of a node */
+	double		exact_pages;	/* what an exact pass measures */
+	double		wanted;			/* nodes that match */
+} GgFilteredNodes;
 
 /*
- * The longest list that a walk is worth, where `matching` nodes match; 0: none is.  itopk_size is
- * the length of a first list.
+ * Nodes that match which a walk is to bring where `limit` rows are asked for; 0: not known.  Where
+ * many lists would have just that many, every other one has fewer, and the scan pays for a walk and
+ * an exact pass.
  */
 static inline double
-GgLongestWalkList(double nodes, double matching, bool filtered, double itopk_size)
+GgNodesWanted(double limit, double itopk_size)
 {
-	double		longest = matching / GG_FILTER_SHARE;
+	return limit > 0 ? limit + 2 * sqrt(limit) : itopk_size / 4;
+}
 
-	if (!filtered)
-		return nodes / GG_EXACT_SHARE;
-	return longest / 2 * matching >= GG_FILTER_WANTED * itopk_size * nodes ? longest : 0;
+/* The longest list that a walk is worth, which takes as long as an exact pass; 0: none is. */
+static inline double
+GgLongestFilteredList(const GgFilteredNodes *of)
+{
+	const double exact = of->matching * GG_MATCHING_TIME(of->exact_pages) +
+		of->nodes * of->conditions * GG_CONDITION_TIME;
+	const double longest = exact / GG_ENTRY_TIME(of->walk_pages);
+
+	/* half of a list is handed out */
+	return longest / 2 * of->matching >= of->wanted * of->nodes ? longest : 0;
+}
+
+/* The same without a filter. */
+static inline double
+GgLongestWalkList(double nodes)
+{
+	return nodes / GG_EXACT_SHARE;
 }
 
 /* The list that follows one of this length, if nothing speaks against it. */
@@ -127,6 +168,17 @@ GgFirstDeepList(double expected)
  */
 #define GG_LIMITED_WALK(limit)	(2 * (uint64_t) (limit) + 8)
 #define GG_LIMITED_EXACT(limit)	((limit) + (limit) / 8 + 4)
+
+/*
+ * Is it the list that LIMIT takes, however long the session's is, that decides whether a device
+ * measures all rows?  Else a longer list could find less.  A procedure that is named is used where
+ * its list is long enough.
+ */
+static inline bool
+GgLimitDecides(uint64_t limit, uint64_t itopk, gg_search_mode mode)
+{
+	return limit > 0 && (mode == GG_SEARCH_AUTO || GG_LIMITED_WALK(limit) > itopk);
+}
 
 /*
  * The first list of a walk on the CPU, where the executor asks for `limit` rows.  From GG_FAR_LIMIT
