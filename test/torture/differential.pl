@@ -168,7 +168,8 @@ sub draw_set
 	return one_of("t.i4 IN (SELECT $column FROM dim WHERE $of_dim)",
 		"EXISTS (SELECT FROM dim d WHERE d.k = t.i4 AND $of_dim)",
 		"EXISTS (SELECT 1 FROM dim d WHERE t.i4 = d.k AND t.grp < d.name AND $of_dim)",
-		"t.i4 = ANY (SELECT k FROM dim JOIN (SELECT k + 1 AS k FROM dim) d USING (k) WHERE $of_dim)",
+		"t.i4 = ANY (SELECT k FROM dim JOIN (SELECT k + 1 AS k FROM dim) d USING (k)
+			WHERE $of_dim)",
 		"t.grp IN (SELECT name FROM dim WHERE $of_dim)",
 		"t.i4 IN (SELECT k FROM dim WHERE $of_dim UNION SELECT 3)",
 		"t.i4 IN (SELECT max(k) FROM dim WHERE $of_dim GROUP BY name)",
@@ -571,7 +572,8 @@ sub run_prepared
 	{
 		my $condition = one_of('true', 't.grp = $2', 't.i4 < $2 * 9', 't.id < $3',
 			't.s2 IN ($2, $2 + 1)', 't.i4 IN (SELECT k FROM dim WHERE name < $2)',
-			'EXISTS (SELECT FROM dim WHERE dim.k = t.i4 AND dim.name = $2)', "(t.v $op \$1) * -1 > \$3 * -0.002 + 1",
+			'EXISTS (SELECT FROM dim WHERE dim.k = t.i4 AND dim.name = $2)',
+			"(t.v $op \$1) * -1 > \$3 * -0.002 + 1",
 			't.i4 BETWEEN $2 AND $2 * 7 AND t.id <> $3');
 		$prepared{$n} = "SELECT t.id, t.vid FROM t WHERE $condition AND \$2 >= 0 AND \$3 >= 0"
 			. ($schema->{partial} ? ' AND t.grp < 4' : '') . ' ORDER BY '
@@ -867,8 +869,9 @@ CREATE TABLE dim AS SELECT k, k % 10 AS name FROM generate_series(0, 80) k;
 CREATE VIEW open_view WITH (security_invoker) AS SELECT * FROM t;
 CREATE VIEW barrier_view WITH (security_barrier) AS SELECT * FROM t WHERE id % 7 <> 2;
 GRANT SELECT, UPDATE ON t, qs, dim, open_view, barrier_view TO reader;
-CREATE POLICY of_reader ON t TO reader USING (@{[ one_of('id % 3 <> 0', 't.i4 IN (SELECT k FROM dim)',
-	't.i4 IN (SELECT k FROM dim WHERE name < 4)') ]});
+CREATE POLICY of_reader ON t TO reader USING (@{[
+	one_of('id % 3 <> 0', 't.i4 IN (SELECT k FROM dim)',
+		't.i4 IN (SELECT k FROM dim WHERE name < 4)') ]});
 ALTER TABLE t ENABLE ROW LEVEL SECURITY;
 SQL
 	my $before = number($schema->{rows});
