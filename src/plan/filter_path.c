@@ -235,13 +235,14 @@ MatchOrder(IndexOptInfo *index, PathKey *key)
 
 /* The first scan of the index in the query's order, behind this place in the list; or NULL. */
 static IndexPath *
-OrderedPath(const RelOptInfo *rel, const IndexOptInfo *index, int *place)
+OrderedPath(const PlannerInfo *root, const RelOptInfo *rel, const IndexOptInfo *index, int *place)
 {
 	while (*place < list_length(rel->pathlist))
 	{
 		IndexPath  *path = list_nth(rel->pathlist, (*place)++);
 
-		if (IsA(path, IndexPath) && path->indexinfo == index && path->path.pathkeys != NIL)
+		if (IsA(path, IndexPath) && path->indexinfo == index &&
+			GgHasQueryOrder(root, path))
 			return path;
 	}
 	return NULL;
@@ -249,11 +250,13 @@ OrderedPath(const RelOptInfo *rel, const IndexOptInfo *index, int *place)
 
 /*
  * WHERE d < r ORDER BY d without LIMIT: the scan ends at r, and a sort puts in their place the rows
- * that it finds late (GG_FEW_WITHIN).  Such a path is one that has no order.
+ * that it finds late (GG_FEW_WITHIN).  Core compares orders by their addresses, so the path has an
+ * order of its own, which is not the query's.
  */
 static void
 AddWithinPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, Expr *order)
 {
+	PathKey    *own = makeNode(PathKey);
 	IndexPath  *path;
 	bool		dropped;
 
@@ -264,8 +267,11 @@ AddWithinPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, Expr *ord
 	order = copyObject(order);
 	((OpExpr *) order)->opresulttype = FLOAT8OID;
 	((OpExpr *) order)->inputcollid = InvalidOid;
+	own->pk_eclass = linitial_node(PathKey, root->query_pathkeys)->pk_eclass;
+	own->pk_opfamily = get_op_opfamily_sortfamily(((OpExpr *) order)->opno, index->opfamily[0]);
+	GgMakeAscending(own);
 	path = create_index_path(root, index, MatchClauses(root, index, &dropped), list_make1(order),
-							 list_make1_int(0), NIL, ForwardScanDirection, false,
+							 list_make1_int(0), list_make1(own), ForwardScanDirection, false,
 							 bms_copy(rel->lateral_relids), 1.0, false);
 	if (!GgPathIsRefused(&path->path))
 		add_path(rel, &path->path);
@@ -298,7 +304,7 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 	if (order == NULL)
 		return;
 	AddWithinPath(root, rel, index, order);
-	while (by_core && marked != NULL && (path = OrderedPath(rel, index, &place)) != NULL)
+	while (by_core && marked != NULL && (path = OrderedPath(root, rel, index, &place)) != NULL)
 		path->indexorderbys = list_make1(order);
 	clauses = MatchClauses(root, index, &dropped);
 	if ((by_core || marked == NULL) && !(dropped && !GG_CORE_KEEPS_CONDITIONS))
@@ -337,7 +343,7 @@ AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 		if (list_length(root->query_pathkeys) == 1 &&
 			(root->parse->limitCount != NULL || rel->baserestrictinfo == NIL) &&
 			(GG_CORE_KEEPS_CONDITIONS || index->nkeycolumns == 1) &&
-			OrderedPath(rel, index, &place) != NULL)
+			OrderedPath(root, rel, index, &place) != NULL)
 			continue;
 		AddFilterPath(root, rel, index);
 	}

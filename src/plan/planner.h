@@ -68,6 +68,15 @@ GgPathIsRefused(const Path *path)
 	return path->total_cost >= GG_REFUSED_COST;
 }
 
+/* Is it a scan in the order of a distance, whose rows need no sort? */
+static inline bool
+GgHasQueryOrder(const PlannerInfo *root, const IndexPath *path)
+{
+	return path->indexorderbys != NIL && path->path.pathkeys != NIL &&
+		root->query_pathkeys != NIL &&
+		linitial(path->path.pathkeys) == linitial(root->query_pathkeys);
+}
+
 /* ---- filter_path.c -------------------------------------------------------- */
 
 /*

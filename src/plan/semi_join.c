@@ -302,7 +302,9 @@ FromJoins(const Query *query, List *conditions)
 		Var		   *value = equal == NULL ? NULL : lsecond(equal->args);
 		Query	   *set;
 
+		/* an outer join that may make it NULL counts as a table of its own */
 		if (value == NULL || !IsA(value, Var) || value->varlevelsup != 0 ||
+			bms_membership(pull_varnos(NULL, (Node *) value)) != BMS_SINGLETON ||
 			value->varno == ((Var *) StripRelabel(linitial(equal->args)))->varno)
 			continue;
 		set = RowsOfTable(query, value->varno, conditions);
@@ -335,6 +337,7 @@ GgMayKeepSets(const Query *query)
 	bool		may = MayEnd(query);
 	ListCell   *cell;
 
+	check_stack_depth();
 	foreach(cell, query->rtable)
 		if (lfirst_node(RangeTblEntry, cell)->rtekind == RTE_SUBQUERY)
 			may = may || GgMayKeepSets(lfirst_node(RangeTblEntry, cell)->subquery);

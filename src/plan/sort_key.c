@@ -193,11 +193,7 @@ GgSettleOrder(IndexScan *scan)
 {
 	OpExpr	   *order = scan->indexorderby != NIL ? linitial(scan->indexorderby) : NULL;
 
-	if (order == NULL || !IsA(order, OpExpr))
-		return;
-	if (scan->indexorderbyops == NIL && GgIsGpugraphIndex(scan->indexid))
-		scan->indexorderbyops = list_make1_oid(Float8LessOperator);
-	if (GgKeyMarks(order->inputcollid) == 0)
+	if (order == NULL || !IsA(order, OpExpr) || GgKeyMarks(order->inputcollid) == 0)
 		return;
 	order->opresulttype = FLOAT8OID;
 	order = copyObject(linitial_node(OpExpr, scan->indexorderbyorig));

@@ -241,6 +241,8 @@ sub draw_schema
 	$schema{length} = sqrt($schema{dim}) * 3;
 	$schema{filters} = [ (sort { rand() <=> 0.5 } @names)[ 0 .. number(7) ] ];
 	$schema{filters} = [] if chance(0.15);
+	# sets are of its values
+	push @{ $schema{filters} }, 'i4' if chance(0.5) && !grep { $_ eq 'i4' } @{ $schema{filters} };
 	$schema{options} = draw_options(\%schema);
 	$schema{next} = 1;
 	return \%schema;

@@ -127,13 +127,14 @@ sub text_of
 	my $where = @conditions ? ' WHERE ' . join(' AND ', @conditions) : '';
 
 	return "SELECT count(*) FROM $s->{source}$where" if $with{count};
-	my $order = " ORDER BY t.v $operator{ $schema->{metric} } "
-		. ($s->{swapped} ? "+ 0" : '') . "$s->{query_sql}";
+	my $d = $s->{swapped} ? "($s->{query_sql} $operator{ $schema->{metric} } t.v)" :
+		"(t.v $operator{ $schema->{metric} } $s->{query_sql})";
+	my $order = ' ORDER BY ' . ($s->{rank} ? 'r' : sprintf $s->{key}, $d);
 	my $sql;
 
-	$order = " ORDER BY $s->{query_sql} $operator{ $schema->{metric} } t.v" if $s->{swapped};
 	my $distance = $s->{distance} ? ", t.v $operator{ $schema->{metric} } $s->{query_sql} AS d" :
 		'';
+	$distance .= ", $s->{rank}() OVER (ORDER BY " . sprintf($s->{key}, $d) . ') AS r' if $s->{rank};
 	$sql = "SELECT t.id, t.vid$distance FROM $s->{source}$where$order"
 		. ($with{also} ? '' : " $s->{end}");
 	$sql = sprintf $s->{wrap}, $sql if $s->{wrap} && !$with{also};
@@ -158,6 +159,35 @@ sub draw_bound
 		"NOT 3 + $d > 3 + $r", "1 - ${d}::numeric(20, 5) >= $rest");
 }
 
+# A condition by rows of another table: a semi-join, or what is none.
+sub draw_set
+{
+	my $of_dim = one_of('name < 5', 'name = 3', 'name < 7 AND k < 40', 'k < 0', 'true');
+	my $column = one_of('k', 'k::bigint', 'nullif(k, 7)');
+
+	return one_of("t.i4 IN (SELECT $column FROM dim WHERE $of_dim)",
+		"EXISTS (SELECT FROM dim d WHERE d.k = t.i4 AND $of_dim)",
+		"EXISTS (SELECT 1 FROM dim d WHERE t.i4 = d.k AND t.grp < d.name AND $of_dim)",
+		"t.i4 = ANY (SELECT k FROM dim JOIN (SELECT k + 1 AS k FROM dim) d USING (k)
+			WHERE $of_dim)",
+		"t.grp IN (SELECT name FROM dim WHERE $of_dim)",
+		"t.i4 IN (SELECT k FROM dim WHERE $of_dim UNION SELECT 3)",
+		"t.i4 IN (SELECT max(k) FROM dim WHERE $of_dim GROUP BY name)",
+		"t.i4 NOT IN (SELECT k FROM dim WHERE $of_dim)",
+		"NOT EXISTS (SELECT FROM dim d WHERE d.k = t.i4 AND $of_dim)",
+		"t.i4 IN (SELECT k FROM dim WHERE $of_dim ORDER BY k LIMIT 5)",
+		"(t.i4 IN (SELECT k FROM dim WHERE $of_dim) OR t.grp = 2)");
+}
+
+# What rises or falls with the distance, and is as fine as the distance.
+sub draw_key
+{
+	return '%s' if chance(0.6);
+	return one_of('1 - %s DESC', '%s * -1 DESC', '(2 - %s) / 2 DESC', '1 + %s', '-%s DESC',
+		'%s::real', '%s::numeric', '1 - %s DESC NULLS LAST', '%s NULLS FIRST', '%s, t.id',
+		'1 - %s DESC, t.id', '%s, t.grp, t.id DESC', '%s::numeric * -2 DESC', '%s DESC', '1 - %s');
+}
+
 sub draw_statement
 {
 	my %s = (conditions => [ map { draw_condition($schema) }
@@ -165,9 +195,9 @@ sub draw_statement
 	my $limit = weighted(1 => 2, 3 => 2, 10 => 6, 20 => 3, 50 => 2, 150 => 1, 5000 => 0.5);
 
 	$s{source} = source();
-	push @{ $s{conditions} }, 'EXISTS (SELECT FROM dim WHERE dim.k = t.i4 AND dim.name < 5)'
-		if chance(0.05);
-	push @{ $s{conditions} }, 't.i4 IN (SELECT k FROM dim WHERE name < 7)' if chance(0.04);
+	push @{ $s{conditions} }, draw_set() if chance(0.2);
+	push @{ $s{conditions} }, 'dim.name ' . one_of('< 5', '= 3', 'IN (2, 4)', '> 0')
+		if $s{source} =~ /dim/ && chance(0.7);
 	push @{ $s{conditions} }, 'grp < 4' if $schema->{partial} && chance(0.8);
 	@{ $s{conditions} } = map { /^grp/ ? "t.$_" : $_ } @{ $s{conditions} };
 	$s{query} = draw_query($schema);
@@ -185,6 +215,9 @@ sub draw_statement
 		$s{bound} = 1;
 	}
 	$s{swapped} = chance(0.1);
+	$s{key} = draw_key();
+	# the farthest first: by the plain plan
+	$s{farthest} = $s{key} =~ /^%s DESC$|^1 - %s$/;
 	$s{distance} = chance(0.5);
 	$s{limit} = $limit;
 	$s{end} = "LIMIT $limit";
@@ -200,6 +233,11 @@ sub draw_statement
 	}
 	elsif ($draw < 0.33) { $s{wrap} = 'WITH x AS MATERIALIZED (%s) SELECT * FROM x' }
 	elsif ($draw < 0.36) { $s{wrap} = 'SELECT * FROM (%s) x WHERE x.vid >= 0' }
+	elsif ($draw < 0.42)
+	{
+		$s{rank} = one_of('row_number', 'rank', 'dense_rank');
+		$s{distance} = 1;
+	}
 	$s{role} = chance(0.12);
 	$s{set} = settings();
 	$s{isolation} = one_of('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE');
@@ -261,9 +299,11 @@ sub compare
 	my $relaxed = ($s->{set}{'gpugraph.iterative_scan'} // '') eq 'relaxed_order';
 	my $late = ($schema->{options}{storage} // '') =~ /^int/ || $s->{bound};
 	my $cut = @$got >= $s->{limit} && $s->{total} > $s->{limit} + $s->{offset} + 5;
+	# a sort above puts late rows in their place
+	if ($s->{sorted} && $s->{bound}) { ($late, $cut, $relaxed) = (0, 1, 0) }
 	my $apart = $schema->{parted}
 		&& ($s->{set}{'gpugraph.disable'} // '') =~ /partition_search/;
-	if ($cut && !$relaxed && !$apart)
+	if ($cut && !$relaxed && !$apart && !$s->{farthest})
 	{
 		my @before = grep { $d->[$_] < $d->[ $_ - 1 ] - $tolerance } 1 .. $#$d;
 
@@ -335,7 +375,11 @@ sub note_plan
 		$text =~ /Index Scan using t\S*(?:idx|v_)\S*.*?Order By/ ? 'index' : 'plain';
 
 	$s->{by} = $by;
+	$s->{sorted} = $plan->[0][0] =~ /^Sort/;
 	$count{'plan'}{$by}++;
+	$count{'plan, beside'}{'sort'}++ if $text =~ /Sort Key/ && $by ne 'plain';
+	$count{'plan, beside'}{'set'}++ if $text =~ /hashed/ && $by ne 'plain';
+	$count{'plan, beside'}{'rank'}++ if $text =~ /WindowAgg/ && $by ne 'plain';
 	$count{'plan, beside'}{'index condition'}++ if $text =~ /Index Cond/ && $by ne 'plain';
 	$count{'plan, beside'}{'filter'}++ if $text =~ /Filter:/ && $by ne 'plain';
 	$count{'plan, beside'}{'join'}++ if $text =~ /Nested Loop|Join/ && $by ne 'plain';
@@ -468,8 +512,11 @@ sub run_lists
 	my $by_function = !$schema->{parted} && chance(0.5);
 	my $which = join ',', @queries;
 	my $where = $schema->{partial} ? 'WHERE t.grp < 4' : '';
+	my $key = sprintf $by_function ? '%s' : $s->{key}, "(t.v $op qs.v)";
 
 	@$s{qw(role offset limit wrap end source)} = (0, 0, $k, undef, "LIMIT $k", 't');
+	@$s{qw(rank farthest)} = (undef, 0) if $by_function;
+	@{ $s->{conditions} } = grep { !/^dim/ } @{ $s->{conditions} };
 	if (!$by_function)
 	{
 		push @{ $s->{conditions} }, 't.i4 > qs.q * 5' if chance(0.3);
@@ -482,7 +529,7 @@ sub run_lists
 		$where = @conditions ? 'WHERE ' . join(' AND ', @conditions) : '';
 	}
 	my $lateral = "SELECT l.id, l.vid, qs.q FROM (SELECT * FROM qs WHERE q IN ($which) ORDER BY q
-		OFFSET 0) qs, LATERAL (SELECT t.id, t.vid FROM t $where ORDER BY t.v $op qs.v LIMIT $k) l";
+		OFFSET 0) qs, LATERAL (SELECT t.id, t.vid FROM t $where ORDER BY $key LIMIT $k) l";
 	$s->{sql} = $by_function ? "SELECT t.id, t.vid, s.query - 1 FROM gpugraph_search('t_idx',
 		(SELECT array_agg(v ORDER BY q) FROM qs), $k) s JOIN t ON t.ctid = s.tid
 		WHERE s.query - 1 IN ($which) ORDER BY s.query, s.distance" : $lateral;
@@ -524,13 +571,18 @@ sub run_prepared
 	if (!$prepared{$n})
 	{
 		my $condition = one_of('true', 't.grp = $2', 't.i4 < $2 * 9', 't.id < $3',
-			't.s2 IN ($2, $2 + 1)', "(t.v $op \$1) * -1 > \$3 * -0.002 + 1",
+			't.s2 IN ($2, $2 + 1)', 't.i4 IN (SELECT k FROM dim WHERE name < $2)',
+			'EXISTS (SELECT FROM dim WHERE dim.k = t.i4 AND dim.name = $2)',
+			"(t.v $op \$1) * -1 > \$3 * -0.002 + 1",
 			't.i4 BETWEEN $2 AND $2 * 7 AND t.id <> $3');
 		$prepared{$n} = "SELECT t.id, t.vid FROM t WHERE $condition AND \$2 >= 0 AND \$3 >= 0"
-			. ($schema->{partial} ? ' AND t.grp < 4' : '') . " ORDER BY t.v $op \$1 LIMIT \$4";
+			. ($schema->{partial} ? ' AND t.grp < 4' : '') . ' ORDER BY '
+			. sprintf($s->{key}, "(t.v $op \$1)") . ' LIMIT $4';
 		query($c, "PREPARE p$n ($schema->{type}, int, int, int) AS $prepared{$n}");
 	}
 	$s->{bound} = $prepared{$n} =~ /> \$3/;
+	$s->{rank} = undef;
+	$s->{farthest} = $prepared{$n} =~ /BY \S+ \S+ \S+ DESC LIMIT|BY 1 - \S+ \S+ \S+ LIMIT/;
 	my @values = (vector_literal($schema, $s->{query}), @value);
 	my $direct = $prepared{$n} =~ s/\$(\d)/$values[ $1 - 1 ]/gr;
 	my $execute = "EXECUTE p$n (" . join(', ', @values) . ')';
@@ -637,6 +689,7 @@ sub run_writing
 	my $s = draw_statement();
 
 	@$s{qw(role wrap distance source)} = (0, undef, 0, 't');
+	@{ $s->{conditions} } = grep { !/^dim/ } @{ $s->{conditions} };
 	$s->{end} = "LIMIT $s->{limit}" if $s->{end} eq '' || $s->{ties};
 	@$s{qw(limit end)} = (20, 'LIMIT 20') if $s->{limit} > 20;
 	@$s{qw(offset ties)} = (0, 0);
@@ -816,7 +869,9 @@ CREATE TABLE dim AS SELECT k, k % 10 AS name FROM generate_series(0, 80) k;
 CREATE VIEW open_view WITH (security_invoker) AS SELECT * FROM t;
 CREATE VIEW barrier_view WITH (security_barrier) AS SELECT * FROM t WHERE id % 7 <> 2;
 GRANT SELECT, UPDATE ON t, qs, dim, open_view, barrier_view TO reader;
-CREATE POLICY thirds ON t TO reader USING (id % 3 <> 0);
+CREATE POLICY of_reader ON t TO reader USING (@{[
+	one_of('id % 3 <> 0', 't.i4 IN (SELECT k FROM dim)',
+		't.i4 IN (SELECT k FROM dim WHERE name < 4)') ]});
 ALTER TABLE t ENABLE ROW LEVEL SECURITY;
 SQL
 	my $before = number($schema->{rows});
