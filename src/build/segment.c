@@ -421,6 +421,13 @@ LeaveRanges(GgBuild *build, GgSegmentWork *work, uint32 ranges)
 	GgWakeWriters(&build->process.writer);
 }
 
+/* Are there codes to be made of the rows, so that these may not go as they are written? */
+static bool
+RowsAreCoded(const GgBuild *build)
+{
+	return build->plan.codes != GG_CODES_NONE && build->meta->coded == GG_CODES_NONE;
+}
+
 /*
  * The graph's lists, a piece at a time from the engine's memory into what all processes share.
  * Where nobody shares, they stay there.
@@ -450,7 +457,7 @@ CopyAdjacency(GgBuild *build, GgSegmentWork *work)
 	if (work->copied < bytes)
 		return;
 	work->state = GG_WORK_WRITE;
-	if (work->last_use)
+	if (work->last_use && !RowsAreCoded(build))
 		LeaveRanges(build, work, GgCountRanges(&process->writer, work->number));
 }
 
@@ -659,7 +666,11 @@ TendWork(GgBuild *build, GgSegmentWork *work, bool growing)
 		CopyAdjacency(build, work);
 	if (work->state == GG_WORK_WRITE &&
 		GgIsWritten(&build->process.writer, work->number, &done, &total))
+	{
 		work->state = GG_WORK_PIVOTS;
+		if (work->last_use && RowsAreCoded(build))
+			LeaveRanges(build, work, GgCountRanges(&build->process.writer, work->number));
+	}
 	if (work->state == GG_WORK_PIVOTS && !growing && !work->held)
 		WritePivots(build, work);
 }
@@ -741,7 +752,7 @@ LastUse(GgBuild *build)
 		GgSegmentWork *work = &build->works[i];
 
 		work->last_use = true;
-		if (work->state >= GG_WORK_WRITE)
+		if (work->state >= (RowsAreCoded(build) ? GG_WORK_PIVOTS : GG_WORK_WRITE))
 			LeaveRanges(build, work, GgCountRanges(&build->process.writer, work->number));
 	}
 }

@@ -128,7 +128,7 @@ query('ALTER INDEX items_idx SET (codes = int8); ALTER INDEX items_idx RESET (se
 	SELECT gpugraph_merge(\'items_idx\')');
 is(info('codes'), 'int8', 'a merge makes the codes that the option asks for by then');
 index_is_complete($node, 'other codes');
-query('ALTER INDEX items_idx RESET (codes);
+query('ALTER INDEX items_idx SET (codes = none);
 	INSERT INTO items SELECT 910000 + id, cat, big, val FROM source WHERE id < 2000;
 	SELECT gpugraph_merge(\'items_idx\')');
 is(info('version, codes, codes_bytes'), '4|none|8192', 'or none: only the mean is left of them');
