@@ -178,7 +178,7 @@ IsOurIndex(const IndexOptInfo *index)
 
 /* The scan of an index in the order that the query wants, if it is among these paths. */
 static IndexPath *
-OrderedPathIn(const PlannerInfo *root, List *paths, const IndexOptInfo *index)
+OrderedPathIn(List *paths, const IndexOptInfo *index)
 {
 	ListCell   *cell;
 
@@ -187,7 +187,7 @@ OrderedPathIn(const PlannerInfo *root, List *paths, const IndexOptInfo *index)
 		IndexPath  *path = (IndexPath *) lfirst(cell);
 
 		if (path->path.pathtype == T_IndexScan && path->indexinfo == index &&
-			GgHasQueryOrder(root, path) && path->path.param_info == NULL)
+			path->indexorderbys != NIL && path->path.param_info == NULL)
 			return path;
 	}
 	return NULL;
@@ -210,9 +210,9 @@ OrderedPaths(PlannerInfo *root, const RelOptInfo *rel)
 
 		if (!IsOurIndex(index) || index->hypothetical)
 			continue;
-		path = OrderedPathIn(root, rel->pathlist, index);
+		path = OrderedPathIn(rel->pathlist, index);
 		if (path == NULL)
-			path = OrderedPathIn(root, PathsOf(root, rel, list_make1(index)), index);
+			path = OrderedPathIn(PathsOf(root, rel, list_make1(index)), index);
 		if (path != NULL && !GgPathIsRefused(&path->path))
 			ordered = lappend(ordered, path);
 	}

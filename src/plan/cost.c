@@ -697,8 +697,6 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	genericcostestimate(root, path, loop_count, &costs);
 
 	unit = GgMicrosecondCost(rel, shape.column_pages, filtered, within, root->limit_tuples);
-	if (!GgHasQueryOrder(root, path))
-		within = Min(within, GG_FEW_WITHIN);
 	first = ScanTime(&shape, 0);
 	all = ScanTime(&shape, within);
 	if (root->limit_tuples > 0 && root->limit_tuples < filtered)

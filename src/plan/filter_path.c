@@ -235,46 +235,16 @@ MatchOrder(IndexOptInfo *index, PathKey *key)
 
 /* The first scan of the index in the query's order, behind this place in the list; or NULL. */
 static IndexPath *
-OrderedPath(const PlannerInfo *root, const RelOptInfo *rel, const IndexOptInfo *index, int *place)
+OrderedPath(const RelOptInfo *rel, const IndexOptInfo *index, int *place)
 {
 	while (*place < list_length(rel->pathlist))
 	{
 		IndexPath  *path = list_nth(rel->pathlist, (*place)++);
 
-		if (IsA(path, IndexPath) && path->indexinfo == index &&
-			GgHasQueryOrder(root, path))
+		if (IsA(path, IndexPath) && path->indexinfo == index && path->indexorderbys != NIL)
 			return path;
 	}
 	return NULL;
-}
-
-/*
- * WHERE d < r ORDER BY d without LIMIT: the scan ends at r, and a sort puts in their place the rows
- * that it finds late (GG_FEW_WITHIN).  Core compares orders by their addresses, so the path has an
- * order of its own, which is not the query's.
- */
-static void
-AddWithinPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index, Expr *order)
-{
-	PathKey    *own = makeNode(PathKey);
-	IndexPath  *path;
-	bool		dropped;
-
-	if (root->parse->limitCount != NULL || rel->baserestrictinfo == NIL || !GgIsPlanning() ||
-		gg_iterative_scan == GG_ITERATIVE_OFF || !GgIsEnabled(GG_DISTANCE_BOUND) ||
-		GgWithinDistance(root, index, order) == 1)
-		return;
-	order = copyObject(order);
-	((OpExpr *) order)->opresulttype = FLOAT8OID;
-	((OpExpr *) order)->inputcollid = InvalidOid;
-	own->pk_eclass = linitial_node(PathKey, root->query_pathkeys)->pk_eclass;
-	own->pk_opfamily = get_op_opfamily_sortfamily(((OpExpr *) order)->opno, index->opfamily[0]);
-	GgMakeAscending(own);
-	path = create_index_path(root, index, MatchClauses(root, index, &dropped), list_make1(order),
-							 list_make1_int(0), list_make1(own), ForwardScanDirection, false,
-							 bms_copy(rel->lateral_relids), 1.0, false);
-	if (!GgPathIsRefused(&path->path))
-		add_path(rel, &path->path);
 }
 
 /*
@@ -303,8 +273,7 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 		order = (Expr *) marked;
 	if (order == NULL)
 		return;
-	AddWithinPath(root, rel, index, order);
-	while (by_core && marked != NULL && (path = OrderedPath(root, rel, index, &place)) != NULL)
+	while (by_core && marked != NULL && (path = OrderedPath(rel, index, &place)) != NULL)
 		path->indexorderbys = list_make1(order);
 	clauses = MatchClauses(root, index, &dropped);
 	if ((by_core || marked == NULL) && !(dropped && !GG_CORE_KEEPS_CONDITIONS))
@@ -341,9 +310,8 @@ AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 			continue;
 		/* the usual query, for which core has the path */
 		if (list_length(root->query_pathkeys) == 1 &&
-			(root->parse->limitCount != NULL || rel->baserestrictinfo == NIL) &&
 			(GG_CORE_KEEPS_CONDITIONS || index->nkeycolumns == 1) &&
-			OrderedPath(root, rel, index, &place) != NULL)
+			OrderedPath(rel, index, &place) != NULL)
 			continue;
 		AddFilterPath(root, rel, index);
 	}

@@ -42,12 +42,6 @@ extern double GgDeviceExactTime(double nodes, double words, double matching, dou
 extern Selectivity GgWithinDistance(PlannerInfo *root, IndexOptInfo *index, const Expr *order);
 
 /*
- * The share that is assumed where the query wants all rows within a distance.  Core takes a third
- * for whatever is compared, and this for what is to lie between two values, as distances do.
- */
-#define GG_FEW_WITHIN			0.005
-
-/*
  * column_pages: pages that a vector fills in the table.  filtered: rows that pass all conditions,
  * and within is the share above.  limit: of those; not above 0: not known.
  */
@@ -66,15 +60,6 @@ static inline bool
 GgPathIsRefused(const Path *path)
 {
 	return path->total_cost >= GG_REFUSED_COST;
-}
-
-/* Is it a scan in the order of a distance, whose rows need no sort? */
-static inline bool
-GgHasQueryOrder(const PlannerInfo *root, const IndexPath *path)
-{
-	return path->indexorderbys != NIL && path->path.pathkeys != NIL &&
-		root->query_pathkeys != NIL &&
-		linitial(path->path.pathkeys) == linitial(root->query_pathkeys);
 }
 
 /* ---- filter_path.c -------------------------------------------------------- */
