@@ -144,6 +144,6 @@ SELECT count(*) FROM (SELECT id FROM more WHERE id BETWEEN 1001 AND 4500
 	ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT 10) s \g /dev/null
 SELECT results_eq('SELECT filter, matches, distances < 3500 FROM gpugraph_last_scan()',
 	$$VALUES ('walk, exact', 3500::bigint, true)$$,
-	'a walk costs less than measuring two rows in five');
+	'a walk costs less than measuring seven rows in ten');
 
 SELECT * FROM finish();
