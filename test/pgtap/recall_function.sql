@@ -140,10 +140,10 @@ SELECT count(*) FROM (SELECT id FROM more WHERE id > 10
 	ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT 10) s \g /dev/null
 SELECT results_eq('SELECT filter, matches FROM gpugraph_last_scan()',
 	$$VALUES ('walk, exact', 5000::bigint)$$, 'many rows match, and the graph is walked');
-SELECT count(*) FROM (SELECT id FROM more WHERE id BETWEEN 1001 AND 3000
+SELECT count(*) FROM (SELECT id FROM more WHERE id BETWEEN 1001 AND 4500
 	ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT 10) s \g /dev/null
-SELECT results_eq('SELECT filter, matches, distances < 2000 FROM gpugraph_last_scan()',
-	$$VALUES ('walk, exact', 2000::bigint, true)$$,
-	'a walk costs less than measuring two rows in five');
+SELECT results_eq('SELECT filter, matches, distances < 3500 FROM gpugraph_last_scan()',
+	$$VALUES ('walk, exact', 3500::bigint, true)$$,
+	'a walk costs less than measuring seven rows in ten');
 
 SELECT * FROM finish();

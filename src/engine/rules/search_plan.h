@@ -26,7 +26,7 @@
  *		a node that matches, where 1 in 5 do	0.08	0.10	0.08	0.07	0.5
  *		the same, 1 in 100						0.35	0.34	0.32	0.36	0.6
  *		an entry of the first 64				3.2		4.1		3.3		3.7		8.1
- *		an entry of longer lists				2.6		2.7		2.3		3		5
+ *		one behind these, about					2 to 3							4 to 5
  *
  * 400,000 x 96, which the processor's caches do not hold: 0.15 to 0.3 for a node that matches.
  * Rows without clusters have up to twice as many distances per entry.
