@@ -21,8 +21,8 @@ MODULE_big = gpugraph
 DATA = $(wildcard sql/*--*.sql)
 PGFILEDESC = "gpugraph - CAGRA graph index access method"
 
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c src/*/*/*.c))
-ENGINE_OBJS = $(filter src/cpu/% src/rules/%,$(OBJS))
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c src/*/*/*.c src/*/*/*/*.c))
+ENGINE_OBJS = $(filter src/engine/%,$(OBJS))
 
 # Both found by pg_regress below the current directory: test/sql/x.sql and expected/x.out.
 REGRESS = $(sort $(patsubst test/sql/%.sql,%,$(wildcard test/sql/*.sql)))
@@ -120,7 +120,7 @@ include $(PGXS)
 # build/flags, which they need, is not to be made with these when one of them is asked for alone.
 $(ENGINE_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
 # The same bytes on every machine, those that multiply and add in one operation included.
-src/cpu/codes.o: private override CFLAGS += -ffp-contract=off
+src/engine/cpu/search/codes.o: private override CFLAGS += -ffp-contract=off
 
 # Another PostgreSQL, other flags, with or without CUDA: build again.
 $(OBJS) $(CU_OBJS): build/flags
@@ -158,7 +158,7 @@ emulated-kernels:
 		PIC='-fPIC -fvisibility=hidden -ftls-model=initial-exec'
 
 $(EMULATED_ENGINE_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
-$(EMULATED)/src/cpu/codes.o: private override CFLAGS += -ffp-contract=off
+$(EMULATED)/src/engine/cpu/search/codes.o: private override CFLAGS += -ffp-contract=off
 
 $(EMULATED)/src/%.o: src/%.c build/flags
 	@mkdir -p $(@D)

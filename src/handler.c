@@ -2,11 +2,12 @@
  * handler.c
  *		Module entry and the access method's handler function.
  */
-#include "merge/merge.h"
+#include "maintain/merge.h"
 #include "am/am.h"
 #include "build/build.h"
-#include "probes/probes.h"
-#include "scan/bitmap_scan.h"
+#include "many/probes.h"
+#include "exec/bitmap_scan.h"
+#include "plan/planner.h"
 #include "scan/scan.h"
 #include "storage/filter_keys.h"
 #include "storage/recent_buffers.h"

@@ -2,8 +2,8 @@
  * build.cu
  *		The chain from rows to a connected graph, and the memory it needs.
  */
-#include "../../src/rules/algorithms.h"
-#include "build.h"
+#include "../../src/engine/rules/algorithms.h"
+#include "../graph/stages.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -3,9 +3,10 @@
  *		Pivots, their own graph, and every node made reachable from them.
  *
  * A graph built here is walked by the CPU engine, too, so pivots follow the same rules as in
- * src/cpu/connect.c: random rows, more where none is near, all of them shuffled, and a graph over
- * them whose coarse levels share the places of its lists.  Numbers, order and levels are shared
- * code (src/rules/pivots.h), and so is the forest of paths (src/rules/reach.h).  Two things differ:
+ * src/engine/cpu/build/connect.c: random rows, more where none is near, all of them shuffled, and a
+ * graph over them whose coarse levels share the places of its lists.  Numbers, order and levels are
+ * shared code (src/engine/rules/pivots.h), and so is the forest of paths
+ * (src/engine/rules/reach.h).  Two things differ:
  *	1. Which rows are drawn.
  *	2. From which node an orphan is linked.  The CPU engine goes by the orphan's k-NN list.  Here
  *	   these lists are on the device, and at 1M rows and k = 64 they are 256 MB; the adjacency is on
@@ -33,9 +34,9 @@
  *
  * Oracle: invariants of gg_graph, and recall of CPU walks over the result (test_cuda_build.c).
  */
-#include "../../src/rules/pivots.h"
-#include "../../src/rules/reach.h"
-#include "list.cuh"
+#include "../../src/engine/rules/pivots.h"
+#include "../../src/engine/rules/reach.h"
+#include "../graph/list.cuh"
 
 #include <algorithm>
 #include <stdlib.h>
@@ -390,7 +391,7 @@ read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *
 
 /*
  * A pivot for each component that has none, its lowest node; see unite_neighbours() of
- * src/cpu/connect.c.
+ * src/engine/cpu/build/connect.c.
  */
 static gg_status
 cover_components(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run &run,
@@ -597,9 +598,9 @@ choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &aro
 }
 
 /*
- * Add pivots where none is near, see cover_nodes() of src/cpu/connect.c: one for each component
- * without any, then, up to twice as many as were drawn, rows that are too far from all, no two of
- * them near one another.
+ * Add pivots where none is near, see cover_nodes() of src/engine/cpu/build/connect.c: one for each
+ * component without any, then, up to twice as many as were drawn, rows that are too far from all,
+ * no two of them near one another.
  */
 static gg_status
 cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run &run,

@@ -6,7 +6,7 @@
 #ifndef GG_CUDA_COPIERS_CUH
 #define GG_CUDA_COPIERS_CUH
 
-#include "build.h"
+#include "../graph/stages.h"
 
 #include <algorithm>
 #include <atomic>

@@ -35,11 +35,11 @@
  *
  * Oracle: a graph built anew, by recall of searches (test_cuda_merge.c).
  */
-#include "../../src/rules/algorithms.h"
+#include "../../src/engine/rules/algorithms.h"
 #include "../search/keys.cuh"
 #include "../search/search_single.h"
 #include "../serve/index.cuh"
-#include "rank.cuh"
+#include "../graph/rank.cuh"
 
 #include <algorithm>
 

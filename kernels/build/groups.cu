@@ -9,10 +9,10 @@
  * group and one of the other in turns, each edge once.  Rows near a border meet on both sides, so
  * that one graph of all rows comes out.
  *
- * Departure from the CPU engine (cpu/groups.c), which unites k-NN lists and reorders them at the
- * end.  That takes three times the memory of the graph, which the device does not have.  Recall@10
- * of six groups on the CPU, and distances, itopk 32 and 64, 60,000 x 96 in 60 clusters; itopk 32,
- * 60,000 x 128 without clusters:
+ * Departure from the CPU engine (engine/cpu/build/groups.c), which unites k-NN lists and reorders
+ * them at the end.  That takes three times the memory of the graph, which the device does not have.
+ * Recall@10 of six groups on the CPU, and distances, itopk 32 and 64, 60,000 x 96 in 60 clusters;
+ * itopk 32, 60,000 x 128 without clusters:
  *
  *	in one piece					0.9967 at 659, 0.9982 at 876; 0.9779 at 1,085
  *	united lists						0.9982 at 662, 0.9994 at 881; 0.9740 at 1,090
@@ -39,10 +39,10 @@
  * Oracle: invariants of gg_graph, and recall of walks beside those of a build in one piece
  * (test_cuda_build.c).
  */
-#include "../../src/rules/group_pivots.h"
-#include "../../src/rules/random.h"
+#include "../../src/engine/rules/group_pivots.h"
+#include "../../src/engine/rules/random.h"
 #include "copiers.cuh"
-#include "list.cuh"
+#include "../graph/list.cuh"
 
 #include <memory>
 

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../src/engine.h"
+#include "../../src/engine/engine.h"
 
 /* ---- status ------------------------------------------------------------ */
 

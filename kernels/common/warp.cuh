@@ -7,7 +7,7 @@
  * and one flag.  Comparing keys without flags is comparing (distance, id).  How a distance becomes
  * an integer is left to those who make keys.  Builds have no negative distances and take the bits
  * as they are (gg_key() of list.cuh), which spares an instruction per pair.  Searches have negative
- * ones, under inner product, and flip the bits (make_key() of search/keys.cuh, as src/keys.h
+ * ones, under inner product, and flip the bits (make_key() of search/keys.cuh, as src/engine/keys.h
  * does).
  */
 #ifndef GG_WARP_CUH

@@ -1,7 +1,7 @@
 /*
  * bounds.cu
- *		Keys of records in memory, with bounds of distances (rules/codes.h): for deep lists of an
- *		index that has codes alone.
+ *		Keys of records in memory, with bounds of distances (engine/rules/codes.h): for deep lists
+ *		of an index that has codes alone.
  *
  * Shapes		records n x walk_stride bytes, one query of dim float32, bits of nodes or none for
  *				all of them -> keys of the rows [first, end).

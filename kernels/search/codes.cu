@@ -6,7 +6,7 @@
  * Mapping		A block of CODE_WARPS warps takes one row after the other, in shared memory: the
  *				rotation (codes.cuh), the four steps, then each thread makes words of the record.
  * Shared		the row (4 bytes per element), one value of each warp.
- * Oracle		src/cpu/codes.c: the same bytes.
+ * Oracle		src/engine/cpu/search/codes.c: the same bytes.
  */
 #include "codes.cuh"
 #include "codes.h"

@@ -1,6 +1,7 @@
 /*
  * codes.cuh
- *		Codes on the device (rules/codes.h): vectors rotated, and queries made ready for records.
+ *		Codes on the device (engine/rules/codes.h): vectors rotated, and queries made ready for
+ *		records.
  *
  * A group of WARPS warps works at one vector in shared memory.  Each step of the transform makes a
  * sum and a difference of two numbers, and which two follows from the definition alone.  So it does
@@ -9,7 +10,7 @@
 #ifndef GG_SEARCH_CODES_CUH
 #define GG_SEARCH_CODES_CUH
 
-#include "../../src/rules/codes.h"
+#include "../../src/engine/rules/codes.h"
 #include "../common/warp.cuh"
 #include "view.h"
 

@@ -1,6 +1,6 @@
 /*
  * codes.h
- *		Codes of rows (rules/codes.h).
+ *		Codes of rows (engine/rules/codes.h).
  */
 #ifndef GG_SEARCH_CODES_H
 #define GG_SEARCH_CODES_H

@@ -26,7 +26,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "../../src/request.h"
+#include "../../src/engine/request.h"
 #include "../common/cuda.h"
 
 #define ENTRY_NODES 16			/* pivots that a walk starts from: the nearest of all */

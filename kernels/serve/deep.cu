@@ -31,7 +31,7 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_select.cuh>
 
-#include "../../src/rules/serve_check.h"
+#include "../../src/engine/rules/serve_check.h"
 #include "../search/bounds.h"
 #include "../search/exact.h"
 #include "../search/gather.h"

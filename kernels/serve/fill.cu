@@ -34,7 +34,7 @@
 #include <mutex>
 #include <new>
 
-#include "../../src/rules/serve_check.h"
+#include "../../src/engine/rules/serve_check.h"
 #include "../search/codes.cuh"
 #include "../search/codes.h"
 #include "../search/exact.h"

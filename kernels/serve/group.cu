@@ -9,9 +9,9 @@
  * launched list by list.
  */
 #include "../search/exact.h"
-#include "../search/search_greedy.h"
+#include "../papers/search_greedy.h"
 #include "../search/search_group.h"
-#include "../search/search_segmented.h"
+#include "../papers/search_segmented.h"
 #include "index.cuh"
 
 gg_status

@@ -6,13 +6,13 @@
  * and then stay, so a search after warm-up allocates nothing.  A server (serve.cu) has its own of
  * both.
  */
-#include "../../src/rules/algorithms.h"
+#include "../../src/engine/rules/algorithms.h"
 #include "../search/exact.h"
 #include "../search/gather.h"
 #include "../search/pivots.h"
-#include "../search/search_greedy.h"
+#include "../papers/search_greedy.h"
 #include "../search/search_multi.h"
-#include "../search/search_segmented.h"
+#include "../papers/search_segmented.h"
 #include "../search/search_single.h"
 #include "index.cuh"
 

@@ -28,8 +28,8 @@
  */
 #include <new>
 
-#include "../../src/rules/codes.h"
-#include "../../src/rules/serve_check.h"
+#include "../../src/engine/rules/codes.h"
+#include "../../src/engine/rules/serve_check.h"
 #include "../search/exact.h"
 #include "../search/gather.h"
 #include "../search/launch.cuh"

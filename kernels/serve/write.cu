@@ -10,8 +10,8 @@
  */
 #include <new>
 
-#include "../../src/rules/codes.h"
-#include "../../src/rules/serve_check.h"
+#include "../../src/engine/rules/codes.h"
+#include "../../src/engine/rules/serve_check.h"
 #include "index.cuh"
 
 /* between two looks at cancelled(): 12 ms of pageable copy */

@@ -10,7 +10,7 @@
  * where, as with PostgreSQL's own views.  What the index holds is for those who may ask
  * gpugraph_index_info().
  */
-#include "merge/merge.h"
+#include "maintain/merge.h"
 #include "service/shared/service.h"
 #include "storage/type.h"
 
@@ -39,7 +39,7 @@
 #define HINT_DELTA_SEALS	4
 #define HINT_DELTA_SHARE	0.1
 
-/* Merging leaves no more than this where memory suffices (merge/policy.c). */
+/* Merging leaves no more than this where memory suffices (maintain/policy.c). */
 #define HINT_SEGMENTS		5
 
 /* What the pages of an index say. */

@@ -8,7 +8,7 @@
  * finds the new page.  Lock order: metapage, then delta page.
  */
 #include "am/am.h"
-#include "merge/merge.h"
+#include "maintain/merge.h"
 #include "storage/directory_check.h"
 #include "storage/filling.h"
 #include "storage/type.h"

@@ -7,9 +7,9 @@
  * interlock with scans is needed: a heap slot that is used again holds a row that no snapshot taken
  * before can see.
  *
- * Merges replace segments meanwhile (merge/flip.c), and beside inserts they do so all the time.  So
- * ambulkdelete() remembers by id which segments it has gone through.  Of those that came since it
- * began, it reads only what a merge may have copied before it was cleared.  src/README, "Beside
+ * Merges replace segments meanwhile (maintain/flip.c), and beside inserts they do so all the time.
+ * So ambulkdelete() remembers by id which segments it has gone through.  Of those that came since
+ * it began, it reads only what a merge may have copied before it was cleared.  src/README, "Beside
  * VACUUM", has the protocol and why it ends.  Horizons leave VACUUM out, so its pages may even be
  * in use for something else by then, which their stamps tell.
  *
@@ -18,7 +18,7 @@
  * snapshots have passed it, nobody follows the old directory any more.
  */
 #include "am/am.h"
-#include "merge/merge.h"
+#include "maintain/merge.h"
 #include "service/shared/service.h"
 #include "storage/type.h"
 

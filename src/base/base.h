@@ -15,8 +15,8 @@
 #include "nodes/execnodes.h"
 #include "utils/rel.h"
 
-#include "base/host.h"
-#include "engine.h"
+#include "engine/threads/host.h"
+#include "engine/engine.h"
 #include "compat.h"
 
 /* ---- options.c: reloptions and settings -------------------------------- */

@@ -8,7 +8,7 @@
  * waits until every process has served its barrier.  So a callback serves here what only asks for
  * an answer.  What ends the statement or the session makes the engine return, and is thrown then.
  *
- * A callback may do work of its own that takes long: merge/builder.c has merges done within an
+ * A callback may do work of its own that takes long: maintain/builder.c has merges done within an
  * engine's call.  This work looks for interrupts as any other (GgCheckInterrupts), and is ended by
  * an ordinary error where the process has to end.  The callback catches it and has the engine
  * return.

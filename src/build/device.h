@@ -7,7 +7,7 @@
 #define GG_BUILD_DEVICE_H
 
 #include "build/area.h"
-#include "build/row_upload.h"
+#include "engine/threads/row_upload.h"
 
 typedef struct GgBuildDevice
 {

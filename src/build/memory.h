@@ -6,7 +6,7 @@
 #define GG_MEMORY_H
 
 #include "base/base.h"
-#include "build/segment_plan.h"
+#include "engine/rules/segment_plan.h"
 #include "service/shared/service.h"
 #include "storage/format.h"
 

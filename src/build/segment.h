@@ -10,8 +10,8 @@
 
 #include "build/build.h"
 #include "build/device.h"
-#include "build/engine_thread.h"
-#include "merge/merge.h"
+#include "engine/threads/engine_thread.h"
+#include "maintain/merge.h"
 
 typedef enum GgWorkState
 {

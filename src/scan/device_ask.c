@@ -25,8 +25,8 @@
 
 #include "port/pg_bitutils.h"
 
-#include "keys.h"
-#include "request.h"
+#include "engine/keys.h"
+#include "engine/request.h"
 
 /*
  * Pages of the delta from which a device is asked about them.  Fewer are read in some

@@ -24,9 +24,9 @@
  * some 16 of them.  A row may have to wait for the next deep list.
  *
  * Where a device has codes alone (GgResidentRef.rowless), keys of a list under a filter have bounds
- * themselves (rules/codes.h), and rows are measured likewise: for LIMIT 10 40 to 300 of them.
- * There is one such list, of GG_BOUNDED_LIST keys.  A scan that comes to its end wants so much that
- * it would soon have measured all rows that match.
+ * themselves (engine/rules/codes.h), and rows are measured likewise: for LIMIT 10 40 to 300 of
+ * them.  There is one such list, of GG_BOUNDED_LIST keys.  A scan that comes to its end wants so
+ * much that it would soon have measured all rows that match.
  */
 #include "scan/device.h"
 #include "scan/row_filter.h"
@@ -34,8 +34,8 @@
 #include "utils/float.h"
 #include "utils/memutils.h"
 
-#include "keys.h"
-#include "request.h"
+#include "engine/keys.h"
+#include "engine/request.h"
 
 /* Length of deep lists after the first: a scan that wants that much may want all. */
 #define NEXT_DEEP			GG_MAX_DEEP

@@ -23,7 +23,7 @@
 #include "utils/memutils.h"
 #include "utils/tuplesort.h"
 
-#include "keys.h"
+#include "engine/keys.h"
 
 /* The first pass keeps at least this share of all rows: a heap of them costs little beside it. */
 #define FIRST_SHARE		64

@@ -47,8 +47,8 @@
  * from them: all that is done per row.
  */
 #include "scan/row_filter.h"
-#include "am/sort_key.h"
-#include "merge/merge.h"
+#include "scan/sort_key.h"
+#include "maintain/merge.h"
 
 #include "access/relscan.h"
 #include "access/tableam.h"

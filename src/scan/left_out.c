@@ -12,7 +12,7 @@
 #include "scan/scan.h"
 #include "scan/row_filter.h"
 
-#include "am/sort_key.h"
+#include "scan/sort_key.h"
 #include "storage/type.h"
 
 #include "access/tableam.h"

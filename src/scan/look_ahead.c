@@ -41,7 +41,7 @@
 #include "access/htup_details.h"
 #include "catalog/pg_am_d.h"
 
-#include "keys.h"
+#include "engine/keys.h"
 
 void
 GgBeginAhead(GgScanOpaque *so, GgStream *stream)

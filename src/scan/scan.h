@@ -9,9 +9,9 @@
 #ifndef GG_SCAN_H
 #define GG_SCAN_H
 
-#include "am/monotone.h"
+#include "scan/monotone.h"
 #include "scan/bound.h"
-#include "plan/search_plan.h"
+#include "engine/rules/search_plan.h"
 #include "storage/source.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/snapshot.h"
 
-#include "request.h"
+#include "engine/request.h"
 #include "service/shared/service.h"
 
 typedef struct GgScanOpaque GgScanOpaque;
@@ -214,7 +214,7 @@ struct GgScanOpaque
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
-	uint32		marks;			/* of the order, see am/sort_key.h */
+	uint32		marks;			/* of the order, see scan/sort_key.h */
 	struct GgLeftOut *left_out; /* known to left_out.c alone; NULL: there are none */
 	bool		all_exact;		/* measure every row; set by who opens the scan */
 	bool		by_function;	/* no statement asks, but a function of ours; likewise */

@@ -27,8 +27,8 @@
 
 #include <math.h>
 
-#include "keys.h"
-#include "request.h"
+#include "engine/keys.h"
+#include "engine/request.h"
 
 #include "utils/float.h"
 #include "utils/memutils.h"

@@ -3,7 +3,7 @@
  *		Conditions on the distance that a scan is ordered by: where they end it.
  *
  * WHERE d < r ORDER BY d: once d has reached r, no later row passes the filter.  The same holds of
- * every condition that is monotone in d (am/monotone.h): 1 - d > s, round(d::numeric, 8) <= r.
+ * every condition that is monotone in d (scan/monotone.h): 1 - d > s, round(d::numeric, 8) <= r.
  * The condition stays in the plan, and the executor goes on checking it.  The scan is only told
  * what it implies.  So this must never end a scan too early, and may end it too late.
  *
@@ -25,7 +25,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "am/monotone.h"
+#include "scan/monotone.h"
 
 #include "catalog/pg_type_d.h"
 #include "executor/executor.h"

@@ -11,7 +11,7 @@
 #include "utils/typcache.h"
 #include "utils/uuid.h"
 
-#include "rules/codes.h"
+#include "engine/rules/codes.h"
 
 #define DIGEST_MASK		(((uint32) 1 << 28) - 1)
 

@@ -2,8 +2,8 @@
  * codes.c
  *		The codes of a piece's vectors: made for its pages, and a query measured by them.
  *
- * A code is a function of the row and of what the index says (rules/codes.h): dimensions, metric,
- * as the seed the instance, and the mean.  So every process makes the same bytes, and
+ * A code is a function of the row and of what the index says (engine/rules/codes.h): dimensions,
+ * metric, as the seed the instance, and the mean.  So every process makes the same bytes, and
  * gpugraph_check() can compare.
  *
  * The mean is taken once, when the first codes are made of rows enough, and stays as long as the

@@ -6,9 +6,9 @@
 #define GG_STORAGE_CODES_H
 
 #include "base/base.h"
-#include "plan/search_plan.h"
-#include "request.h"
-#include "rules/codes.h"
+#include "engine/rules/search_plan.h"
+#include "engine/request.h"
+#include "engine/rules/codes.h"
 #include "storage/format.h"
 
 #include "utils/rel.h"

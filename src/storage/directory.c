@@ -23,7 +23,7 @@
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
-#include "rules/learn.h"
+#include "engine/rules/learn.h"
 
 /* ---- format 2 ---------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include "storage/codes.h"
 #include "storage/directory_check.h"
 
-#include "rules/learn.h"
+#include "engine/rules/learn.h"
 
 /*
  * Rows have words for the columns that the metapage names, so these must be the columns of the

@@ -15,7 +15,7 @@
 #include "storage/bufpage.h"
 #include "storage/itemptr.h"
 
-#include "engine.h"
+#include "engine/engine.h"
 
 #define GG_MAGIC			0x67706772	/* "gpgr" */
 #define GG_FORMAT_VERSION	4		/* of an index that has features */
@@ -37,7 +37,7 @@ typedef enum GgKind
 	GG_KIND_DIRECTORY = 9,		/* GgExtent after GgExtent, where the metapage has no room */
 	GG_KIND_TAKEN = 10,			/* extents only: blocks that a merge writes */
 	GG_KIND_FILTERS = 11,		/* filter_words x rows int64: word by word */
-	GG_KIND_CODES = 12,			/* a piece's nodes x records of rules/codes.h */
+	GG_KIND_CODES = 12,			/* a piece's nodes x records of engine/rules/codes.h */
 	GG_KIND_SAMPLE = 13,		/* GgSampleHead, then its queries */
 	GG_KIND_MEAN = 14			/* dimensions float4, of no segment: what codes are centred by */
 } GgKind;

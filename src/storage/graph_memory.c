@@ -7,7 +7,7 @@
 
 #include "miscadmin.h"
 
-#include "rules/algorithms.h"
+#include "engine/rules/algorithms.h"
 
 /* The algorithm's parameters, where the options are still of this algorithm. */
 static void

@@ -4,7 +4,7 @@
  *		differ.
  *
  * Rows can be made to share it.  Builds look at a few slots only; merges have a hash of their own
- * (merge/node_table.h).
+ * (engine/rules/node_table.h).
  */
 #ifndef GG_ROW_HASH_H
 #define GG_ROW_HASH_H

@@ -31,7 +31,7 @@
 #include "storage/buf_internals.h"
 #include "utils/memutils.h"
 
-#include "keys.h"
+#include "engine/keys.h"
 
 /* Rows fetched ahead of their turn, and bytes of each.  The hardware goes on from there. */
 #define ROWS_AHEAD		4

@@ -9,7 +9,7 @@
 #define MERGES_H
 
 #include "server.h"
-#include "merge/merge.h"
+#include "maintain/merge.h"
 
 typedef struct Shape
 {

@@ -7,7 +7,7 @@
  * one was chosen of the delta's dead rows as if they were a segment's, which crashed the server.
  */
 #include "server.h"
-#include "merge/merge.h"
+#include "maintain/merge.h"
 #include "storage/directory_check.h"
 
 #define FILLER				77	/* an owner of TAKEN blocks */

@@ -8,7 +8,7 @@
 #ifndef GG_TEST_ALGORITHM_OPTION_H
 #define GG_TEST_ALGORITHM_OPTION_H
 
-#include "../../src/engine.h"
+#include "../../src/engine/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

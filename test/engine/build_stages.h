@@ -5,8 +5,8 @@
 #ifndef GG_TEST_BUILD_STAGES_H
 #define GG_TEST_BUILD_STAGES_H
 
-#include "../../src/cpu/stages.h"
-#include "../../src/rules/algorithms.h"
+#include "../../src/engine/cpu/graph/stages.h"
+#include "../../src/engine/rules/algorithms.h"
 
 static inline gg_status
 stage_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/keys.h"
-#include "../../src/request.h"
+#include "../../src/engine/keys.h"
+#include "../../src/engine/request.h"
 #include "harness.h"
 
 /* the one that is tested; graphs and true answers are the CPU engine's */

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "../../src/rules/codes.h"
+#include "../../src/engine/rules/codes.h"
 #include "harness.h"
 
 typedef struct tools

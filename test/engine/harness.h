@@ -5,7 +5,7 @@
 #ifndef GG_TEST_HARNESS_H
 #define GG_TEST_HARNESS_H
 
-#include "../../src/cpu/cpu.h"
+#include "../../src/engine/cpu/common/cpu.h"
 #include "searches.h"
 
 #include <stdbool.h>

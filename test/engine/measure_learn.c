@@ -1,6 +1,7 @@
 /*
  * measure_learn.c
- *		Recall and distances of searches before and after edges were learned (src/rules/learn.h).
+ *		Recall and distances of searches before and after edges were learned
+ *		(src/engine/rules/learn.h).
  *
  *	measure_learn N|DIR DIM METRIC THREADS [EDGES [ITOPK [SAMPLE ...]]]
  *
@@ -17,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/cpu/index.h"
-#include "../../src/rules/learn.h"
+#include "../../src/engine/cpu/serve/index.h"
+#include "../../src/engine/rules/learn.h"
 #include "foreign.h"
 #include "measure.h"
 

@@ -6,10 +6,10 @@
  *	measure_partitions N DIM LATENT CLUSTERS [QUERIES]
  *
  * Builds one graph in memory; k segments of consecutive rows, each searched and the answers merged;
- * and one graph by groups (src/cpu/groups.c) in the memory of one of k segments.  Prints the time
- * of each build, what it holds in memory, and recall@10 and time of searches at several widths.
- * One thread; processor time, because the machine may have other things to do.  Not a test: it
- * asserts nothing.
+ * and one graph by groups (src/engine/cpu/build/groups.c) in the memory of one of k segments.
+ * Prints the time of each build, what it holds in memory, and recall@10 and time of searches at
+ * several widths.  One thread; processor time, because the machine may have other things to do. 
+ * Not a test: it asserts nothing.
  */
 #include <math.h>
 #include <stdio.h>

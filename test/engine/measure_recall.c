@@ -12,14 +12,14 @@
  * Not a test: it asserts nothing.  To build it, from the top:
  *
  *	cc -std=gnu11 -O2 -Isrc -Itest/engine -o measure_recall test/engine/measure_recall.c \
- *		test/engine/harness.c src/cpu/[a-z]*.c src/rules/[a-z]*.c -lm -lpthread
+ *		test/engine/harness.c src/engine/*/*.c src/engine/cpu/*/*.c -lm -lpthread
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/cpu/index.h"
+#include "../../src/engine/cpu/serve/index.h"
 #include "algorithm_option.h"
 #include "harness.h"
 #include "measure.h"

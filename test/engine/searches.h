@@ -9,8 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../../src/keys.h"
-#include "../../src/request.h"
+#include "../../src/engine/keys.h"
+#include "../../src/engine/request.h"
 
 static inline void
 split_keys(const uint64_t *keys, size_t count, uint32_t *nodes, float *distances)

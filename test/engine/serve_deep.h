@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/keys.h"
-#include "../../src/rules/codes.h"
+#include "../../src/engine/keys.h"
+#include "../../src/engine/rules/codes.h"
 
 #include "harness.h"
 #include "serve_bulk.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/engine.h"
+#include "../../src/engine/engine.h"
 
 typedef struct small_random
 {

@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../src/rules/pivots.h"
-#include "../../src/cpu/tile.h"
+#include "../../src/engine/rules/pivots.h"
+#include "../../src/engine/cpu/common/tile.h"
 #include "harness.h"
 
 static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};

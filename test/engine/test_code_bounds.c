@@ -1,7 +1,7 @@
 /*
  * test_code_bounds.c
- *		Bounds from codes (rules/codes.h): no distance of any pair is below the pair's, and that of
- *		ordinary rows is as near to the distance as the definition says.
+ *		Bounds from codes (engine/rules/codes.h): no distance of any pair is below the pair's, and
+ *		that of ordinary rows is as near to the distance as the definition says.
  *
  * Rows are ordinary ones and those that arithmetic is worst for.  Queries are such rows, too, and
  * rows again: the row itself, its opposite, one beside it, and those that lie in the direction of

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/cpu/index.h"
+#include "../../src/engine/cpu/serve/index.h"
 #include "code_cases.h"
 #include "serve_requests.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "harness.h"
-#include "keys.h"
+#include "engine/keys.h"
 
 static const char *const sets[] = {"avx512", "avx2", "neon", "plain"};
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "harness.h"
-#include "cpu/cpu.h"
+#include "engine/cpu/common/cpu.h"
 
 #define ROWS	1018
 #define WORDS	10

@@ -1,12 +1,12 @@
 /*
  * test_grnnd.c
- *		Relative NN-descent against its contract (src/cpu/grnnd.c), written down naively, and the
- *		graphs that are built by it.
+ *		Relative NN-descent against its contract (src/engine/cpu/papers/grnnd.c), written down
+ *		naively, and the graphs that are built by it.
  */
 #include <math.h>
 
-#include "../../src/rules/algorithms.h"
-#include "../../src/rules/random.h"
+#include "../../src/engine/rules/algorithms.h"
+#include "../../src/engine/rules/random.h"
 #include "graph_cases.h"
 
 static const gg_build_params grnnd_32 = {.algorithm = GG_ALGORITHM_GRNND, .graph_degree = 32,

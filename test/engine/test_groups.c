@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/cpu/groups.h"
+#include "../../src/engine/cpu/build/groups.h"
 #include "harness.h"
 
 #define K			10

@@ -1,6 +1,6 @@
 /*
  * test_kmeans.c
- *		Centroids of a sample (src/cpu/kmeans.c).
+ *		Centroids of a sample (src/engine/cpu/build/kmeans.c).
  *
  *	clusters	each of well separated clusters has a centroid, and rows go to that of their own
  *	rounds		bring centroids nearer to the rows

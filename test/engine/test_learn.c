@@ -1,6 +1,6 @@
 /*
  * test_learn.c
- *		Edges learned from sample queries (src/rules/learn.h).
+ *		Edges learned from sample queries (src/engine/rules/learn.h).
  *
  * On drawn rows with queries from clusters where there are no rows: what searches find before and
  * after.  On random graphs: what the rule promises of every list.
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/rules/learn.h"
+#include "../../src/engine/rules/learn.h"
 #include "foreign.h"
 
 #define K			10

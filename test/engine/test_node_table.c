@@ -1,15 +1,15 @@
 /*
  * test_node_table.c
- *		The table by which merges find equal vectors (src/merge/node_table.h): each has the node of
- *		the first that is equal, and few slots are looked at, whoever chose the vectors.  What came
- *		last can be taken out again.
+ *		The table by which merges find equal vectors (src/engine/rules/node_table.h): each has the
+ *		node of the first that is equal, and few slots are looked at, whoever chose the vectors.
+ *		What came last can be taken out again.
  *
  * The bug: the hash had no key, so vectors could be made that share it.  Two bits of one were
  * flipped such that one took back what the other did.  Each of n such vectors was compared with all
  * before it: 134 million comparisons for 16,384 vectors.
  * The fix: the hash has a random key.
  */
-#include "../../src/merge/node_table.h"
+#include "../../src/engine/rules/node_table.h"
 #include "harness.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /*
  * test_optimize.c
- *		Rank-based reordering against its contract (src/cpu/optimize.c), written down naively.
+ *		Rank-based reordering against its contract (src/engine/cpu/graph/optimize.c), written down
+ *		naively.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * The bug: the pivots' graph was made of near neighbours alone.  Where a cluster has more pivots
  * than one of them has neighbours, they were an island in it, and a walk for a query in a cluster
  * in which it did not start ended in another one: recall 0.91 here.  The fix: levels of the pivots,
- * whose edges are longer (src/cpu/connect.c, link_levels).
+ * whose edges are longer (src/engine/cpu/build/connect.c, link_levels).
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /*
  * test_reach.c
- *		The forest of paths that both engines make nodes reachable with (src/rules/reach.h).
+ *		The forest of paths that both engines make nodes reachable with (src/engine/rules/reach.h).
  *
  * Graphs are random and fall into groups, with lists that are full, short or empty, and marks on
  * none, some or most of the edges.
  */
 #include "harness.h"
-#include "../../src/rules/reach.h"
+#include "../../src/engine/rules/reach.h"
 
 #include <stdlib.h>
 #include <string.h>

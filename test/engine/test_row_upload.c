@@ -1,11 +1,11 @@
 /*
  * test_row_upload.c
- *		The threads that copy rows to the device (src/build/row_upload.c), with an engine that only
- *		remembers what was written, while other threads fill chunks in any order.
+ *		The threads that copy rows to the device (src/engine/threads/row_upload.c), with an engine
+ *		that only remembers what was written, while other threads fill chunks in any order.
  */
 #include "harness.h"
 
-#include "../../src/build/row_upload.h"
+#include "../../src/engine/threads/row_upload.h"
 
 #include <pthread.h>
 #include <stdlib.h>

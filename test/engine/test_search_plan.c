@@ -3,7 +3,7 @@
  *		Lists that follow each other: every sequence ends, and every list is longer than the one
  *		before it.
  */
-#include "../../src/plan/search_plan.h"
+#include "../../src/engine/rules/search_plan.h"
 #include "harness.h"
 
 /*

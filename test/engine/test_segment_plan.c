@@ -2,7 +2,7 @@
  * test_segment_plan.c
  *		How many rows go into a segment of a build, by the memory of host and device.
  */
-#include "../../src/build/segment_plan.h"
+#include "../../src/engine/rules/segment_plan.h"
 #include "harness.h"
 
 static gg_segment_plan

@@ -3,13 +3,14 @@
  *
  * The bug: pivots were random rows alone.  A cluster that drew none could not be found: the lists
  * of its rows stay within it, few edges lead in, and a query there got not one right answer at any
- * width.  The fix: rows around which no pivot lies become pivots (src/cpu/connect.c, cover_nodes).
+ * width.  The fix: rows around which no pivot lies become pivots (src/engine/cpu/build/connect.c,
+ * cover_nodes).
  *
  * Two more bugs lost rows of small clusters.  Rows at the edge of a cluster were compared with rows
  * of other clusters alone, and had edges to those, so that no list found them by their own vectors.
- * Each pivot now belongs to more regions (src/cpu/cells.c, PIVOT_REGIONS).  And a long list entered
- * by as few pivots as a short one, so it found no more clusters.  Now it enters by more
- * (src/cpu/walk.h, PIVOT_LIST).
+ * Each pivot now belongs to more regions (src/engine/cpu/graph/cells.c, PIVOT_REGIONS).  And a long
+ * list entered by as few pivots as a short one, so it found no more clusters.  Now it enters by
+ * more (src/engine/cpu/search/walk.h, PIVOT_LIST).
  *
  * And a row that had neighbours of another cluster alone made two clusters one component, of which
  * only one had a pivot.  Now those edges unite that lead both ways (unite_neighbours).

@@ -1,7 +1,7 @@
 /*
  * test_tsdg.c
- *		Two-stage diversification against its contract (src/cpu/tsdg.c), written down naively, and
- *		the graphs that are built by it.
+ *		Two-stage diversification against its contract (src/engine/cpu/papers/tsdg.c), written down
+ *		naively, and the graphs that are built by it.
  */
 #include <math.h>
 

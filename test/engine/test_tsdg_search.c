@@ -1,7 +1,7 @@
 /*
  * test_tsdg_search.c
- *		TSDG's searches (src/cpu/tsdg_search.c): against their contract, written down anew in the
- *		slowest way, and against exact answers.
+ *		TSDG's searches (src/engine/cpu/papers/tsdg_search.c): against their contract, written down
+ *		anew in the slowest way, and against exact answers.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "harness.h"
 #include "small_graph.h"
-#include "../../src/keys.h"
+#include "../../src/engine/keys.h"
 
 static const gg_engine *const engine = &gg_cpu_engine;
 static const gg_search_mode modes[] = {GG_SEARCH_TSDG_SMALL, GG_SEARCH_TSDG_LARGE};

@@ -61,7 +61,7 @@ faulty_realloc(void *block, size_t size)
 #define gg_walk_measure faulty_walk_measure
 #define gg_walk_enter faulty_walk_enter
 #define gg_walk_settle faulty_walk_settle
-#include "../../src/cpu/walk.c"
+#include "../../src/engine/cpu/search/walk.c"
 #undef malloc
 #undef calloc
 #undef realloc

@@ -18,7 +18,7 @@ kernels/%.o: kernels/%.cu
 		-DGG_CUDA_CODES=$(CODE) -Xcompiler -fPIC,-Wall,-fvisibility=hidden -c -o $@ $<
 
 gpugraph.so: $(CU_OBJS)
-	$(CXX) -shared -o $@ $(wildcard src/*.o src/*/*.o src/*/*/*.o) $(CU_OBJS) \
+	$(CXX) -shared -o $@ $(wildcard src/*.o src/*/*.o src/*/*/*.o src/*/*/*/*.o) $(CU_OBJS) \
 		-L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -lcudart_static -lrt -ldl \
 		-lpthread -lm
 

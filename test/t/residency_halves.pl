@@ -62,8 +62,8 @@ sub in_order
 # The same by angles, from which 1 - cos takes the leading digits: there one rounding is as much as
 # the rows of a group differ, and the engines add in another order than pgvector does. So distances
 # are computed exactly here. In the order of float32 distances, each off by (64 + 32) 2^-24 at most
-# (src/rules/codes.h), the row in a place is off by twice that. Queries are far from all rows, where
-# halves are off by more; walks may miss such a query's rows, so there are filters.
+# (src/engine/rules/codes.h), the row in a place is off by twice that.  Queries are far from all
+# rows, where halves are off by more; walks may miss such a query's rows, so there are filters.
 sub in_order_by_angles
 {
 	my ($what, $limit, @filters) = @_;

@@ -81,8 +81,8 @@ is($node->safe_psql('postgres', "$fast; $third"),
 is(last_scan("SELECT id FROM items $query LIMIT 3000", 'engine'), 'cpu',
 	'a long scan is the CPU\'s');
 # Two float32 sums, the engine's and pgvector's, add 64 squares in their own orders: a distance is
-# off by (64 + 32) 2^-25 of it at most in each (src/rules/codes.h), and two distances by four times
-# that. Estimates from codes are off by more than 1e-3.
+# off by (64 + 32) 2^-25 of it at most in each (src/engine/rules/codes.h), and two distances by four
+# times that.  Estimates from codes are off by more than 1e-3.
 is($node->safe_psql('postgres', <<"SQL"), '3000|t|t', 'and finds what is near');
 $fast;
 SELECT count(*), bool_and(d >= before * (1 - 4 * 96 * 2 ^ -25)),

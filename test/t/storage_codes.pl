@@ -60,7 +60,7 @@ query('REINDEX INDEX items_idx');
 
 # ---- what is returned comes in order, and as the snapshot sees it. Two float32 sums of 64 squares
 # in their own orders, the engine's and pgvector's, are off by (64 + 32) 2^-25 of the distance at
-# most in each (src/rules/codes.h); estimates from codes by more than 1e-3.
+# most in each (src/engine/rules/codes.h); estimates from codes by more than 1e-3.
 my $ordered = 'SELECT count(*), count(DISTINCT id),
 	count(*) FILTER (WHERE d < before * (1 - 4 * 96 * 2 ^ -25)) FROM (
 	SELECT id, d, lag(d) OVER () AS before FROM (SELECT id,

@@ -20,7 +20,7 @@
 
 #include "service/shared/word.h"
 
-#include "engine.h"
+#include "engine/engine.h"
 
 typedef enum GgGraphState
 {

@@ -10,7 +10,7 @@
 
 #include "port/atomics.h"
 
-#include "request.h"
+#include "engine/request.h"
 
 /*
  * Each device has a slot per PGPROC (backends and background workers), so a process has at most

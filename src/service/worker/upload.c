@@ -22,7 +22,7 @@
  */
 #include "service/worker/upload.h"
 #include "service/worker/watchdog.h"
-#include "rules/codes.h"
+#include "engine/rules/codes.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -20,7 +20,7 @@
  * Rows are drawn on the device (draw.cuh).  Recall is that of the k-NN lists against all pairs in
  * fp32, over 4,096 rows.
  */
-#include "../../../kernels/build/list.cuh"
+#include "../../../kernels/graph/list.cuh"
 #include "../algorithm_option.h"
 #include "../searches.h"
 #include "draw.cuh"

@@ -9,7 +9,7 @@
 #define GG_TEST_DRAW_CUH
 
 #include "../../../kernels/common/cuda.h"
-#include "../../../kernels/build/list.cuh"
+#include "../../../kernels/graph/list.cuh"
 
 #include <algorithm>
 #include <math.h>

@@ -2,9 +2,9 @@
  * inside.cu
  *		What tests ask of the inside of the CUDA engine: inside.h declares it.
  */
-#include "../../../kernels/build/build.h"
+#include "../../../kernels/graph/stages.h"
 #include "../../../kernels/serve/index.cuh"
-#include "../../../src/rules/algorithms.h"
+#include "../../../src/engine/rules/algorithms.h"
 
 extern "C" gg_status
 inside_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,

@@ -5,7 +5,7 @@
 #ifndef GG_TEST_CUDA_INSIDE_H
 #define GG_TEST_CUDA_INSIDE_H
 
-#include "../../../src/engine.h"
+#include "../../../src/engine/engine.h"
 
 /* Stages of a build, as stage_optimize() and stage_diversify() run the CPU engine's. */
 extern gg_status inside_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,

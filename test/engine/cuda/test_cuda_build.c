@@ -21,7 +21,7 @@
  *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
  */
-#include "../../../src/rules/pivots.h"
+#include "../../../src/engine/rules/pivots.h"
 #include "../build_stages.h"
 #include "../harness.h"
 #include "inside.h"

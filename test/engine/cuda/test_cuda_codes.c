@@ -19,7 +19,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "../../../src/rules/codes.h"
+#include "../../../src/engine/rules/codes.h"
 #include "../code_cases.h"
 #include "../serve_bulk.h"
 #include "inside.h"

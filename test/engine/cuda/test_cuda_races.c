@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../src/keys.h"
+#include "../../../src/engine/keys.h"
 #include "../build_stages.h"
 #include "../harness.h"
 #include "../serve_bulk.h"

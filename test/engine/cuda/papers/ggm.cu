@@ -7,7 +7,7 @@
  */
 #include "papers.h"
 
-#include "../../../../kernels/build/list.cuh"
+#include "../../../../kernels/graph/list.cuh"
 #include "../../../../kernels/serve/index.cuh"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
  */
 #include "papers.h"
 
-#include "../../../../kernels/build/list.cuh"
+#include "../../../../kernels/graph/list.cuh"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
  */
 #include "papers.h"
 
-#include "../../../../src/rules/algorithms.h"
+#include "../../../../src/engine/rules/algorithms.h"
 #include "../../algorithm_option.h"
 
 #include <algorithm>

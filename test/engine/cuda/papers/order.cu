@@ -7,7 +7,7 @@
  */
 #include "papers.h"
 
-#include "../../../../kernels/build/grnnd.cuh"
+#include "../../../../kernels/papers/grnnd.cuh"
 
 enum order
 {

@@ -24,7 +24,7 @@
 #define GG_TEST_PAPERS_H
 
 #include "../../searches.h"
-#include "../../../../kernels/build/build.h"
+#include "../../../../kernels/graph/stages.h"
 
 #include <functional>
 #include <string>

@@ -2,14 +2,14 @@
  * reorder.cu
  *		CAGRA's reordering alone, by rank and by distance: section III.B.
  *
- * By rank is the engine's own kernel (kernels/build/detours.cuh).  By distance has the table of the
+ * By rank is the engine's own kernel (kernels/graph/detours.cuh).  By distance has the table of the
  * paper at hand, n x k distances: D is behind a detour by B when both d(A, B) and d(B, D) are below
  * d(A, D).  That kernel is the other one, lists in shared memory and all, with one more
  * gather: of each list, its distances.
  */
 #include "papers.h"
 
-#include "../../../../kernels/build/detours.cuh"
+#include "../../../../kernels/graph/detours.cuh"
 
 /* A warp's list in shared memory, and how far its ids are. */
 template <int R>

@@ -8,7 +8,7 @@
  */
 #include "papers.h"
 
-#include "../../../../src/rules/algorithms.h"
+#include "../../../../src/engine/rules/algorithms.h"
 
 static __global__ void
 cut_lists_kernel(const uint32_t *lists, uint32_t k, uint32_t length, uint32_t *out)

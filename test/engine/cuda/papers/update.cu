@@ -2,7 +2,7 @@
  * update.cu
  *		GNND with the paper's updates of lists: section 4.3.
  *
- * Samples and rows are those of kernels/build/knn_graph.cu (gnnd.cuh); the join and the update are
+ * Samples and rows are those of kernels/graph/knn_graph.cu (gnnd.cuh); the join and the update are
  * the paper's.  One block per row: all distances of a join come to shared memory, by the tensor
  * cores.  Then a warp takes one sample after the other, and
  *	UPDATE_ALL			(GNND-r1) every pair that it is in,
@@ -18,9 +18,9 @@
  */
 #include "papers.h"
 
-#include "../../../../kernels/build/gnnd.cuh"
-#include "../../../../kernels/build/list.cuh"
-#include "../../../../kernels/build/tile.cuh"
+#include "../../../../kernels/graph/gnnd.cuh"
+#include "../../../../kernels/graph/list.cuh"
+#include "../../../../kernels/graph/tile.cuh"
 
 #define SAMPLES 32				/* p */
 #define SIDE (2 * SAMPLES)		/* samples of one age */

@@ -1,0 +1,59 @@
+/*
+ * jobs.h
+ *		What a background worker asks of the list of indexes to be merged (jobs.c).
+ */
+#ifndef GG_JOBS_H
+#define GG_JOBS_H
+
+#include "maintain/merge.h"
+
+#include "utils/timestamp.h"
+
+/* Is there a list? */
+extern bool GgHasJobs(void);
+
+/* What a worker has seen of an index that it watches. */
+typedef struct GgJobWatch
+{
+	uint32		delta_end;		/* which each new page of the delta moves ... */
+	TimestampTz since;			/* ... and since when it has not moved; 0: nothing seen so far */
+	bool		idle_done;		/* what is worth it when idle was done since then */
+	TimestampTz shrink_until;	/* tries to make the file shorter end; 0: there is nothing to try */
+} GgJobWatch;
+
+/* This process is a worker that was started: take its place.  False: it came too late. */
+extern bool GgTakeWorkerPlace(void);
+
+/*
+ * Take the index that waits longest, and what was seen of it before.  InvalidOid: none waits, or
+ * the next is one of another database, for which this worker makes room.  *wait: ask again later;
+ * the merges of all that wait have failed less than a minute ago.
+ */
+extern Oid	GgTakeJob(GgJobWatch *watch, bool *wait);
+
+/* Have the index wait for its next turn. */
+extern void GgYieldJob(Oid index, const GgJobWatch *watch);
+
+/*
+ * Take the index off the list, unless it was asked for meanwhile.  After a failure no merge of it
+ * begins for a minute.
+ */
+extern void GgEndJob(Oid index, bool failed);
+
+/* Was the index asked for since the last look?  *shrink: to be made smaller, too. */
+extern bool GgWasAskedAgain(Oid index, bool *shrink);
+
+/* Does an index wait for a worker, and may be merged by now? */
+extern bool GgOthersWait(void);
+
+/*
+ * This worker ends.  Its place goes to one for an index that waits.  closed: a database that lets
+ * no worker in, or is wanted by somebody, and whose indexes no longer wait; or invalid.
+ */
+extern void GgWorkerGone(Oid closed);
+
+/* For the view: what the merge of an index does; and that it is over. */
+extern void GgReportJob(Oid index, GgMergePhase phase, uint64 rows);
+extern void GgEndReport(Oid index);
+
+#endif							/* GG_JOBS_H */

@@ -1,0 +1,137 @@
+/*
+ * merge_state.h
+ *		One merge under way: what the files that do its steps share.
+ */
+#ifndef GG_MERGE_STATE_H
+#define GG_MERGE_STATE_H
+
+#include "maintain/merge.h"
+#include "engine/rules/node_table.h"
+#include "service/shared/service.h"
+
+/*
+ * Nodes below which the service is not asked: less than what is sealed of rows up to 256
+ * dimensions, so that devices do that.
+ */
+#define GG_LEAST_DEVICE_NODES	5000
+
+typedef struct GgMerge
+{
+	MemoryContext context;
+	GgMergeTarget *target;
+	const GgMetaPageData *meta;
+	GgMergePlan *plan;
+	bool		pinned;			/* as in GgMergeChoice */
+	bool		anew;			/* likewise */
+	GgMergePhase phase;
+	double		phases[GG_MERGE_PHASES];	/* seconds of those that are over */
+	uint64		phase_began_us;
+	double		phase_within_s; /* target->within_s at that time */
+	int			threads;
+	gg_build_params params;
+	GgSharedRows *shared;		/* rows lie there; NULL: no device is asked */
+	GgEngineCall call;
+
+	GgTidEntry *tids;			/* of all inputs' rows */
+	uint64		epoch;			/* vacuum epoch of the directory before the delta's were read */
+	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
+	char	   *records;		/* of all nodes, where the index has codes alone; or NULL */
+	GgMergeFiles files;
+	GgNodeTable table;
+	uint32		kept_nodes;		/* of pieces that stay */
+	uint32		nodes;
+
+	gg_codes	codes;			/* that the pieces of the merged segment have */
+	const float *mean;			/* that they are centred by; or NULL */
+	int			nkept;			/* pieces that stay, the largest first */
+	uint32		kept[GG_MAX_PIECES];
+
+	/* the merged segment */
+	uint32		id;
+	uint32		nrows;
+	uint32		empty;			/* nodes without rows */
+	uint32	   *offsets;		/* nodes + 1 */
+	uint32	   *sources;		/* of each row: its place in tids */
+	GgTidEntry *merged_tids;
+	uint32		dead;			/* of its rows */
+	uint32		delta_dead;		/* rows of the delta that are left out */
+	int64	   *words;			/* filter words of the merged rows, word by word */
+	gg_merge_input graphs;		/* of the inputs; zeros: the graph is built anew */
+	gg_graph   *graph;
+	gg_graph	own;			/* the same where an engine of this process made it */
+	char		builder[32];
+	uint32		learned;		/* as in GgLearnNewGraph() */
+	GgPivotEntry *pivots;
+	GgNewArray	arrays[7];
+	int			narrays;
+} GgMerge;
+
+/* The phase is over; another one follows. */
+static inline void
+GgEndPhase(GgMerge *merge, GgMergePhase next)
+{
+	const double within = merge->target->within_s - merge->phase_within_s;
+
+	merge->phases[merge->phase] += GgSecondsSince(merge->phase_began_us) - within;
+	merge->phase_began_us = GgNowMicros();
+	merge->phase_within_s = merge->target->within_s;
+	merge->phase = next;
+}
+
+static inline void
+GgTellPhase(GgMerge *merge, GgMergePhase phase, uint64 rows)
+{
+	if (phase != merge->phase)
+		GgEndPhase(merge, phase);
+	if (merge->target->report != NULL && !merge->target->within)
+		merge->target->report(phase, rows, 0);
+}
+
+static inline bool
+GgRowIsAlive(const GgMerge *merge, uint32 row)
+{
+	return ItemPointerIsValid(&merge->tids[row].tid);
+}
+
+/* Does this piece stay? */
+static inline bool
+GgKeepsPiece(const GgMerge *merge, uint32 piece)
+{
+	for (int i = 0; i < merge->nkept; i++)
+		if (merge->kept[i] == piece)
+			return true;
+	return false;
+}
+
+/* Does every node have one row, its own? */
+static inline bool
+GgIsPlain(const GgMerge *merge)
+{
+	return merge->empty == 0 && merge->nrows == merge->nodes;
+}
+
+/* ---- nodes.c ----------------------------------------------------------------------------- */
+
+/* Read the TIDs of all inputs. */
+extern void GgReadAllTids(GgMerge *merge);
+
+/* Choose the pieces that stay, and number the nodes and the rows of the merged segment. */
+extern void GgNumberNodes(GgMerge *merge);
+
+/* ---- builder.c --------------------------------------------------------------------------- */
+
+/* Have a device or an engine of this process make the graph: graph, pivots and builder. */
+extern void GgBuildMerged(GgMerge *merge);
+
+/* ---- flip.c ------------------------------------------------------------------------------ */
+
+/* A number for the merged segment and for its new piece. */
+extern void GgTakeMergeId(GgMerge *merge);
+
+/* Write all arrays but the TIDs. */
+extern void GgWriteMerged(GgMerge *merge);
+
+/* Write TIDs as they are by now, and flip.  False: an input is gone. */
+extern bool GgFinishMerge(GgMerge *merge);
+
+#endif							/* GG_MERGE_STATE_H */

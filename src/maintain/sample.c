@@ -1,0 +1,493 @@
+/*
+ * sample.c
+ *		The sample queries of an index, in its own blocks.
+ *
+ * Queries are data of users.  So they lie where no SELECT, no publication and no dump finds them,
+ * and WAL, standbys and physical backups have them as they have the index.  A sample is stored and
+ * removed by a record of the directory, under the merge lock, and a transaction that is rolled back
+ * leaves it as it is.
+ *
+ * A build takes over what the index had: the file that it had before the command is there until the
+ * transaction ends.  A new index takes over the sample of another valid index of the same column,
+ * or expression, and metric, which may be one that the command has dropped (ALTER TABLE).  Among
+ * several the one counts of which it is a copy (REINDEX CONCURRENTLY), or that is most like it.
+ *
+ * No lock is waited for: who builds one index holds it exclusively, and may want the other.
+ */
+#include "maintain/merge.h"
+
+#include <math.h>
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "storage/directory.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/type.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+/* ---- reading ------------------------------------------------------------------------------ */
+
+static GgLearnSample *
+ReadFrom(Relation index, const GgMetaPageData *meta)
+{
+	GgArray		array;
+	GgSampleHead head;
+	GgLearnSample *sample;
+	float	   *queries;
+	Size		bytes;
+
+	if (!GgFindSample(index, meta, &array, &head))
+		return NULL;
+	bytes = GgSampleBytes(&head) - sizeof(head);
+	queries = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+	GgReadArray(index, meta->instance, &array, sizeof(head), queries, bytes);
+	for (Size i = 0; i < bytes / sizeof(float); i++)
+		if (!isfinite(queries[i]))
+			GgReportCorruption(index, GgArrayBlock(&array, (sizeof(head) + i * sizeof(float)) /
+												   GG_PAGE_PAYLOAD),
+							   "query " UINT64_FORMAT " of the sample is not finite",
+							   (uint64) i / head.dimensions);
+	sample = palloc(sizeof(GgLearnSample));
+	*sample = (GgLearnSample) {
+		.queries = queries, .dimensions = head.dimensions, .count = head.count,
+		.edges = head.edges
+	};
+	return sample;
+}
+
+GgLearnSample *
+GgReadSample(Relation index)
+{
+	GgMetaPageData *meta = GgReadDirectory(index);
+	GgLearnSample *sample = ReadFrom(index, meta);
+
+	pfree(meta);
+	return sample;
+}
+
+void
+GgFreeSample(GgLearnSample *sample)
+{
+	pfree(unconstify(float *, sample->queries));
+	pfree(sample);
+}
+
+bool
+GgHasSample(Relation index, const GgLearnSample *sample)
+{
+	GgLearnSample *own = GgReadSample(index);
+	bool		same;
+
+	if (own == NULL)
+		return false;
+	same = own->edges == sample->edges && own->dimensions == sample->dimensions &&
+		own->count == sample->count &&
+		memcmp(own->queries, sample->queries,
+			   (Size) own->count * own->dimensions * sizeof(float)) == 0;
+	GgFreeSample(own);
+	return same;
+}
+
+/* ---- what a build takes over -------------------------------------------------------------- */
+
+/*
+ * The catalogs as they were before the command: with what others have committed by now, which the
+ * transaction's snapshot may not see, and without what the command has done.
+ */
+static Snapshot
+SnapshotBefore(void)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+
+	snapshot->curcid = GetActiveSnapshot()->curcid;
+	return snapshot;
+}
+
+/* Copies of the rows of a catalog that have this OID in a column, as they were. */
+static List *
+RowsBefore(Oid catalog, Oid catalog_index, AttrNumber column, Oid oid)
+{
+	Relation	relation = table_open(catalog, AccessShareLock);
+	Snapshot	snapshot = SnapshotBefore();
+	List	   *rows = NIL;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, column, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(oid));
+	scan = systable_beginscan(relation, catalog_index, true, snapshot, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		rows = lappend(rows, heap_copytuple(tuple));
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(relation, AccessShareLock);
+	return rows;
+}
+
+/* NULL: it is new. */
+static HeapTuple
+ClassBefore(Oid relid)
+{
+	List	   *rows = RowsBefore(RelationRelationId, ClassOidIndexId, Anum_pg_class_oid, relid);
+
+	return rows == NIL ? NULL : linitial(rows);
+}
+
+static HeapTuple
+IndexBefore(Oid relid)
+{
+	List	   *rows = RowsBefore(IndexRelationId, IndexRelidIndexId, Anum_pg_index_indexrelid,
+								  relid);
+
+	return rows == NIL ? NULL : linitial(rows);
+}
+
+static Node *
+FirstExpression(HeapTuple row)
+{
+	bool		isnull;
+	Datum		stored = SysCacheGetAttr(INDEXRELID, row, Anum_pg_index_indexprs, &isnull);
+
+	return isnull ? NULL : linitial(stringToNode(TextDatumGetCString(stored)));
+}
+
+/* Do both begin with the same column, or with the same expression? */
+static bool
+HaveSameKey(HeapTuple a, HeapTuple b)
+{
+	AttrNumber	column = ((Form_pg_index) GETSTRUCT(a))->indkey.values[0];
+
+	if (column != ((Form_pg_index) GETSTRUCT(b))->indkey.values[0])
+		return false;
+	return column != InvalidAttrNumber || equal(FirstExpression(a), FirstExpression(b));
+}
+
+static bool
+HaveSame(int cache, HeapTuple a, HeapTuple b, AttrNumber column)
+{
+	bool		isnull[2];
+	Datum		values[2] = {
+		SysCacheGetAttr(cache, a, column, &isnull[0]),
+		SysCacheGetAttr(cache, b, column, &isnull[1])
+	};
+
+	return isnull[0] == isnull[1] &&
+		(isnull[0] || datumIsEqual(values[0], values[1], false, -1));
+}
+
+static bool
+HaveSameDefinition(HeapTuple a, HeapTuple b, HeapTuple class_a, HeapTuple class_b)
+{
+	static const AttrNumber columns[] = {
+		Anum_pg_index_indkey, Anum_pg_index_indclass, Anum_pg_index_indexprs,
+		Anum_pg_index_indpred
+	};
+
+	for (int i = 0; i < (int) lengthof(columns); i++)
+		if (!HaveSame(INDEXRELID, a, b, columns[i]))
+			return false;
+	return HaveSame(RELOID, class_a, class_b, Anum_pg_class_reloptions);
+}
+
+/*
+ * Is this the name that the copy of an index of the other name gets?  ALTER TABLE gives it the same
+ * one.  REINDEX CONCURRENTLY cuts it where it is long, and adds "_ccnew", perhaps with a number;
+ * REPACK (CONCURRENTLY), from 19 on, adds "_repacknew".
+ */
+static bool
+IsNameOfCopy(const char *copy, const char *name)
+{
+	static const char *const added[] = {"_ccnew", "_repacknew"};
+	bool		cut = false;
+
+	for (int i = 0; i < (int) lengthof(added); i++)
+	{
+		const char *end = NULL;
+
+		for (const char *at = copy; (at = strstr(at, added[i])) != NULL; at++)
+			end = at;
+		cut |= end != NULL && strncmp(copy, name, end - copy) == 0;
+	}
+	return cut || strcmp(copy, name) == 0;
+}
+
+typedef enum Likeness
+{
+	ANOTHER,					/* with the same key */
+	TWIN,						/* of the same definition */
+	ORIGINAL					/* of which the index is a copy */
+} Likeness;
+
+typedef struct Reading
+{
+	Relation	index;			/* that is built */
+	GgRelFileLocator file;
+	GgLearnSample *sample;
+} Reading;
+
+/* Read the sample of a file that may belong to no relation any more. */
+static void
+ReadFile(void *arg)
+{
+	Reading    *reading = arg;
+	RelationData *relation = palloc(sizeof(RelationData));
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+
+	/* it is of the same table, so all else is the same that reading looks at */
+	*relation = *reading->index;
+	GgLocator(relation) = reading->file;
+	relation->rd_smgr = NULL;
+	relation->pgstat_enabled = false;
+	relation->pgstat_info = NULL;
+	PG_TRY();
+	{
+		GgReadMetaOfFile(relation, meta);
+		if (meta->metric == GgIndexOpclass(reading->index)->metric)
+			reading->sample = ReadFrom(relation, meta);
+	}
+	PG_FINALLY();
+	{
+		RelationCloseSmgr(relation);
+	}
+	PG_END_TRY();
+	pfree(meta);
+	pfree(relation);
+}
+
+/* REINDEX is what mends an index, so it does not fail where that cannot be read. */
+static GgLearnSample *
+TryFile(Relation index, Form_pg_class class)
+{
+	Reading		reading = {
+		.index = index, .file = GgFileOf(class->reltablespace, class->relfilenode)
+	};
+	ErrorData  *error = GgTry(ReadFile, &reading);
+
+	if (error == NULL)
+		return reading.sample;
+	ereport(WARNING,
+			(errmsg("the sample of queries of index \"%s\" cannot be read",
+					NameStr(class->relname)),
+			 errdetail_internal("%s", error->message),
+			 errhint("Call gpugraph_learn() once more, if it had one.")));
+	return NULL;
+}
+
+/* The index that is built, and others of its table as they were before the command. */
+typedef struct Sources
+{
+	Relation	index;
+	HeapTuple	row;			/* of pg_index, as it is */
+	HeapTuple	class;			/* of pg_class */
+	List	   *others;			/* rows of pg_index */
+	bool		found;			/* one that is so like it */
+} Sources;
+
+static Likeness
+LikenessOf(const Sources *sources, HeapTuple row, HeapTuple class)
+{
+	if (!HaveSameDefinition(sources->row, row, sources->class, class))
+		return ANOTHER;
+	return IsNameOfCopy(RelationGetRelationName(sources->index),
+						NameStr(((Form_pg_class) GETSTRUCT(class))->relname)) ? ORIGINAL : TWIN;
+}
+
+static GgLearnSample *
+TryOther(Sources *sources, HeapTuple other, Likeness likeness)
+{
+	Relation	index = sources->index;
+	HeapTuple	class = ClassBefore(((Form_pg_index) GETSTRUCT(other))->indexrelid);
+	Form_pg_class form;
+
+	if (class == NULL)
+		return NULL;
+	form = (Form_pg_class) GETSTRUCT(class);
+	if (form->relam != index->rd_rel->relam || form->relkind != RELKIND_INDEX ||
+		LikenessOf(sources, other, class) != likeness)
+		return NULL;
+	sources->found = true;
+	return TryFile(index, form);
+}
+
+/* The sample of another index that is so like it. */
+static GgLearnSample *
+SampleOf(Sources *sources, Likeness likeness)
+{
+	GgLearnSample *sample = NULL;
+	ListCell   *cell;
+
+	foreach(cell, sources->others)
+	{
+		HeapTuple	other = lfirst(cell);
+		Form_pg_index form = (Form_pg_index) GETSTRUCT(other);
+
+		/* who builds it in another session holds its lock, and its file goes at the end of that */
+		if (sample != NULL || form->indexrelid == RelationGetRelid(sources->index) ||
+			!form->indisvalid || !HaveSameKey(sources->row, other) ||
+			!ConditionalLockRelationOid(form->indexrelid, AccessShareLock))
+			continue;
+		sample = TryOther(sources, other, likeness);
+		UnlockRelationOid(form->indexrelid, AccessShareLock);
+	}
+	return sample;
+}
+
+static GgLearnSample *
+SampleOfOthers(Relation heap, Relation index)
+{
+	Sources		sources = {
+		.index = index, .row = index->rd_indextuple,
+		.class = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(index))),
+		.others = RowsBefore(IndexRelationId, IndexIndrelidIndexId, Anum_pg_index_indrelid,
+							 GgTableInPlace(heap))
+	};
+	GgLearnSample *sample = NULL;
+
+	for (int likeness = ORIGINAL; likeness >= ANOTHER && !sources.found; likeness--)
+		sample = SampleOf(&sources, (Likeness) likeness);
+	ReleaseSysCache(sources.class);
+	return sample;
+}
+
+/* Of REINDEX, and of what rewrites or truncates the table: the index has had another file. */
+static bool
+HadOtherFile(Relation index, HeapTuple class)
+{
+	HeapTuple	row = IndexBefore(RelationGetRelid(index));
+
+	return class != NULL && row != NULL && ((Form_pg_index) GETSTRUCT(row))->indisvalid &&
+		(((Form_pg_class) GETSTRUCT(class))->relfilenode != index->rd_rel->relfilenode ||
+		 ((Form_pg_class) GETSTRUCT(class))->reltablespace != index->rd_rel->reltablespace);
+}
+
+GgLearnSample *
+GgInheritSample(Relation heap, Relation index)
+{
+	HeapTuple	class;
+
+	if (!ActiveSnapshotSet())
+		return NULL;
+	class = ClassBefore(RelationGetRelid(index));
+	if (HadOtherFile(index, class))
+		return TryFile(index, (Form_pg_class) GETSTRUCT(class));
+	return SampleOfOthers(heap, index);
+}
+
+/* ---- writing ------------------------------------------------------------------------------ */
+
+void *
+GgFormSample(const GgLearnSample *sample, uint64 *bytes)
+{
+	const GgSampleHead head = {
+		.dimensions = sample->dimensions, .count = sample->count, .edges = sample->edges
+	};
+	char	   *data;
+
+	*bytes = GgSampleBytes(&head);
+	data = MemoryContextAllocHuge(CurrentMemoryContext, *bytes);
+	memcpy(data, &head, sizeof(head));
+	memcpy(data + sizeof(head), sample->queries, *bytes - sizeof(head));
+	return data;
+}
+
+void
+GgWriteSlices(GgMergeTarget *target, uint64 instance, GgNewArray *array)
+{
+	while (array->written < array->npages)
+	{
+		uint32		count;
+
+		GgBeginSlice(target);
+		if (array->written == array->taken)
+			(void) GgTakeForArray(target->index, target->heap, array);
+		count = Min(array->taken - array->written, GG_WRITE_PAGES);
+		GgWritePages(target->index, instance, array, array->written, count);
+		array->written += count;
+		GgEndSlice(target);
+		target->report(GG_MERGE_WRITE, array->written, array->npages);
+	}
+}
+
+void
+GgWriteSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample,
+			  GgNewArray *array)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	Buffer		metabuf;
+	uint64		bytes;
+	void	   *data = GgFormSample(sample, &bytes);
+
+	GgBeginSlice(target);
+	metabuf = GgLockDirectory(target->index, meta);
+	(void) GgFreeTaken(meta);
+	GgBeginArray(array, GgTakeId(target->index, meta), GG_KIND_SAMPLE, data, bytes);
+	GgStoreMeta(target->index, target->heap, metabuf, meta);
+	GgEndSlice(target);
+	GgWriteSlices(target, instance, array);
+	pfree(data);
+	pfree(meta);
+}
+
+void
+GgListSample(GgMetaPageData *meta, const GgNewArray *array, uint64 parked_xid)
+{
+	GgFreeArray(meta, GgSampleId(meta), GG_KIND_SAMPLE, parked_xid);
+	if (array != NULL)
+	{
+		GgForgetTaken(meta, array->owner);
+		GgListArray(meta, array);
+	}
+}
+
+/* Put another sample in the place of the one that is there, or none.  False: there is neither. */
+static bool
+Replace(GgMergeTarget *target, const GgNewArray *array)
+{
+	FullTransactionId own;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	Buffer		metabuf;
+	bool		any;
+
+	GgBeginSlice(target);
+	own = GetTopFullTransactionId();
+	metabuf = GgLockDirectory(target->index, meta);
+	any = array != NULL || GgSampleId(meta) != GG_NO_SEGMENT;
+	if (any)
+	{
+		GgListSample(meta, array, GgParkingXid(own));
+		GgMergeFree(meta);
+		GgStoreMeta(target->index, target->heap, metabuf, meta);
+	}
+	else
+		UnlockReleaseBuffer(metabuf);
+	GgEndSlice(target);
+	pfree(meta);
+	return any;
+}
+
+void
+GgStoreSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample)
+{
+	GgNewArray *array = palloc(sizeof(GgNewArray));
+
+	GgWriteSample(target, instance, sample, array);
+	(void) Replace(target, array);
+	pfree(array);
+}
+
+bool
+GgRemoveSample(GgMergeTarget *target)
+{
+	return Replace(target, NULL);
+}

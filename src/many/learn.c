@@ -1,0 +1,188 @@
+/*
+ * learn.c
+ *		gpugraph_learn(), gpugraph_forget(): edges learned from sample queries.
+ */
+#include "many/batch.h"
+
+#include "access/xlog.h"
+#include "build/progress.h"
+#include "commands/progress.h"
+#include "maintain/merge.h"
+#include "miscadmin.h"
+#include "engine/rules/learn.h"
+#include "storage/type.h"
+#include "utils/backend_progress.h"
+#include "utils/memutils.h"
+
+/* More take memory from every merge and build, and teach little. */
+#define MOST_QUERIES		65536
+
+/* Arrays of queries have this bound themselves, but for rounded ones. */
+static void
+CheckCount(int count, uint32 dimensions)
+{
+	int			most = (int) Min((MaxAllocSize - VARHDRSZ) / sizeof(float) / Max(dimensions, 1),
+								 MOST_QUERIES);
+
+	if (count > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%d queries are more than the %d that an index learns from", count, most),
+				 errhint("Take some of them at random, with ORDER BY random() LIMIT 10000.")));
+}
+
+static void
+CheckEdges(const GgTarget *target, const GgMetaPageData *meta, int32 edges)
+{
+	uint32		most = gg_learn_most_edges(meta->graph_degree);
+
+	if (edges < 1 || (uint32) edges > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("edges must be from 1 to %u for index \"%s\", not %d", most,
+						RelationGetRelationName(target->index), edges),
+				 errdetail("Learned edges take the place of other ones, of at most half of the "
+						   "graph_degree of %u.", meta->graph_degree),
+				 errhint("8 do for most queries.")));
+}
+
+/* The queries as rows of floats, prepared. */
+static float *
+QueryRows(const GgTarget *target, const GgQueryArray *queries, uint32 dimensions)
+{
+	float	   *rows = MemoryContextAllocHuge(CurrentMemoryContext,
+											  (Size) queries->count * dimensions * sizeof(float));
+
+	for (int i = 0; i < queries->count; i++)
+	{
+		uint32		given = GgValueDimensions(target->opclass, queries->values[i]);
+		float	   *row;
+
+		/* of an index without rows any number was good so far */
+		if (given != dimensions)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_EXCEPTION),
+					 errmsg("query %d has %u dimensions, and query 1 has %u", i + 1, given,
+							dimensions),
+					 errhint("Learn from vectors of one number of dimensions.")));
+		row = GgQueryFromValue(target->opclass, queries->values[i], dimensions);
+
+		memcpy(rows + (Size) i * dimensions, row, dimensions * sizeof(float));
+		pfree(row);
+	}
+	return rows;
+}
+
+/*
+ * pg_stat_progress_create_index shows the call, with phases that builds have as well, and NULL for
+ * the command.  The end of the transaction, or of a subtransaction, would end that, too.
+ */
+static void
+BeginProgress(const GgTarget *target)
+{
+	const int	columns[] = {
+		PROGRESS_CREATEIDX_INDEX_OID, PROGRESS_CREATEIDX_ACCESS_METHOD_OID,
+		PROGRESS_CREATEIDX_PHASE
+	};
+	const int64 values[] = {
+		RelationGetRelid(target->index), target->index->rd_rel->relam,
+		PROGRESS_CREATEIDX_PHASE_BUILD
+	};
+
+	pgstat_progress_start_command(PROGRESS_COMMAND_CREATE_INDEX, RelationGetRelid(target->heap));
+	pgstat_progress_update_multi_param(lengthof(columns), columns, values);
+}
+
+static void
+ReportLearning(GgMergePhase phase, uint64 done, uint64 total)
+{
+	const bool	writing = phase == GG_MERGE_WRITE;
+	const int	columns[] = {
+		PROGRESS_CREATEIDX_SUBPHASE,
+		PROGRESS_CREATEIDX_TUPLES_TOTAL, PROGRESS_CREATEIDX_TUPLES_DONE,
+		PROGRESS_SCAN_BLOCKS_TOTAL, PROGRESS_SCAN_BLOCKS_DONE
+	};
+	const int64 values[] = {
+		writing ? GG_BUILD_WRITE : GG_BUILD_LEARN,
+		writing ? 0 : total, writing ? 0 : done,
+		writing ? total : 0, writing ? done : 0
+	};
+
+	pgstat_progress_update_multi_param(lengthof(columns), columns, values);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_learn);
+
+/*
+ * Returns how many edges are new.  Waits while another process merges the index.  Edges and sample
+ * come with one record, so a call that fails changes neither.
+ */
+Datum
+gpugraph_learn(PG_FUNCTION_ARGS)
+{
+	AnyArrayType *array = PG_GETARG_ANY_ARRAY_P(1);
+	int32		edges = PG_GETARG_INT32(2);
+	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0), .report = ReportLearning};
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgLearnSample sample = {.edges = (uint32) edges};
+	GgTarget	target;
+	GgQueryArray queries;
+	uint64		learned = 0;
+
+	PreventCommandDuringRecovery("gpugraph_learn()");
+	PreventCommandIfReadOnly("gpugraph_learn()");
+	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &target.inspected);
+	target.heap = merge.heap = target.inspected.heap;
+	target.index = merge.index = target.inspected.index;
+	target.opclass = GgIndexOpclass(target.index);
+	target.type = target.index->rd_opcintype[0];
+	merge.heap_oid = RelationGetRelid(target.heap);
+	GgReadQueryArray(&target, array, &queries);
+	if (queries.count > 0)
+		sample.dimensions = GgValueDimensions(target.opclass, queries.values[0]);
+	CheckCount(queries.count, sample.dimensions);
+
+	(void) GgLockMerges(&merge, true);
+	GgReadMeta(target.index, meta);
+	CheckEdges(&target, meta, edges);
+	if (queries.count > 0)
+	{
+		sample.count = (uint32) queries.count;
+		sample.queries = QueryRows(&target, &queries, sample.dimensions);
+		BeginProgress(&target);
+		learned = GgLearnEdges(&merge, meta, &sample, !GgHasSample(target.index, &sample),
+							   max_parallel_maintenance_workers + 1);
+		pgstat_progress_end_command();
+	}
+	GgUnlockMerges(&merge);
+	GgCloseInspected(&target.inspected);
+	PG_RETURN_INT64((int64) learned);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_forget);
+
+/*
+ * Returns whether there was something to forget.  The graphs are built anew without the sample, and
+ * then it is removed: a call that fails can be made once more.  Waits as gpugraph_learn() does.
+ */
+Datum
+gpugraph_forget(PG_FUNCTION_ARGS)
+{
+	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0)};
+	GgInspected inspected;
+	bool		forgot;
+
+	PreventCommandDuringRecovery("gpugraph_forget()");
+	PreventCommandIfReadOnly("gpugraph_forget()");
+	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &inspected);
+	merge.heap = inspected.heap;
+	merge.index = inspected.index;
+	merge.heap_oid = RelationGetRelid(merge.heap);
+	(void) GgLockMerges(&merge, true);
+	GgDropQueries(merge.index_oid);
+	forgot = GgRebuildLearned(&merge) > 0;
+	forgot |= GgRemoveSample(&merge);
+	GgUnlockMerges(&merge);
+	GgCloseInspected(&inspected);
+	PG_RETURN_BOOL(forgot);
+}

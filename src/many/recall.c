@@ -1,0 +1,335 @@
+/*
+ * recall.c
+ *		gpugraph_recall(), gpugraph_itopk_size(): how good answers are at each length of the
+ *		candidate list.
+ *
+ * The queries are given, or some visible rows of the index, chosen at random with a fixed seed.
+ * Each is answered once by measuring every row, and then at each length as ORDER BY with a LIMIT
+ * answers it under the session's settings.  A row counts as found when it is as near as the last
+ * row of the exact answer, so rows at equal distances do not matter.
+ */
+#include "many/batch.h"
+
+#include <math.h>
+
+#include "access/tableam.h"
+#include "common/pg_prng.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "utils/datum.h"
+#include "utils/guc.h"
+#include "utils/snapmgr.h"
+#include "utils/tuplestore.h"
+
+#define SAMPLE_SEED			UINT64CONST(20231)
+
+/* Places tried for each row of the sample: most of them may have dead rows. */
+#define MOST_TRIES			20
+
+#define MOST_SAMPLE			100000
+
+/* The lengths that are tried: 16, 32, ... 1024. */
+#define FIRST_LENGTH		16
+
+typedef struct Sample
+{
+	GgTarget	target;
+	GgCaller	caller;
+	uint64		k;
+	int			count;
+	Datum	   *queries;
+	double	   *farthest;		/* distance of the last row of each exact answer */
+	uint64		rows;			/* of all exact answers */
+	double	   *times_ms;		/* of the answers at one length, ascending */
+} Sample;
+
+/* ---- the queries --------------------------------------------------------- */
+
+/* Take the row at that place as a query, if there is one that the snapshot sees. */
+static void
+TakePlace(Sample *sample, GgFinder *finder, IndexFetchTableData *fetch, TupleTableSlot *slot,
+		  const GgMetaPageData *meta, uint64 place)
+{
+	ItemPointerData tid;
+	bool		call_again = false;
+	Datum		value;
+
+	if (GgReadPlaces(&sample->target, meta, place, 1, &tid) == 0 ||
+		!ItemPointerIsValid(&tid) ||
+		!table_index_fetch_tuple(fetch, &tid, GetActiveSnapshot(), slot, &call_again, NULL))
+		return;
+	value = GgIndexedValue(finder, slot);
+	sample->queries[sample->count++] =
+		datumCopy(PointerGetDatum(PG_DETOAST_DATUM(value)), false, -1);
+	ResetPerTupleExprContext(finder->estate);
+}
+
+static void
+TakeQueries(Sample *sample, GgFinder *finder, int most)
+{
+	GgMetaPageData *meta = GgReadDirectory(sample->target.index);
+	TupleTableSlot *slot = table_slot_create(sample->target.heap, NULL);
+	IndexFetchTableData *fetch = GgBeginFetch(sample->target.heap);
+	pg_prng_state random;
+	uint64		places;
+	uint64		tries;
+
+	places = GgCountPlaces(meta);
+	pg_prng_seed(&random, SAMPLE_SEED);
+
+	/* a few places are all taken, in their order */
+	tries = Min(places, (uint64) most * MOST_TRIES);
+	for (uint64 i = 0; i < tries && sample->count < most; i++)
+		TakePlace(sample, finder, fetch, slot, meta, places <= (uint64) most * 2 ? i :
+				  pg_prng_uint64_range(&random, 0, places - 1));
+	table_index_fetch_end(fetch);
+	ExecDropSingleTupleTableSlot(slot);
+	pfree(meta);
+}
+
+static void
+OpenSample(Sample *sample, Oid indexoid, int32 k)
+{
+	memset(sample, 0, sizeof(*sample));
+	sample->k = k;
+	GgOpenTarget(indexoid, &sample->target);
+}
+
+static void
+AnswerExactly(Sample *sample, GgFinder *finder)
+{
+	sample->farthest = palloc(Max(sample->count, 1) * sizeof(double));
+	sample->times_ms = palloc(Max(sample->count, 1) * sizeof(double));
+	for (int i = 0; i < sample->count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		GgFind(finder, sample->queries[i], sample->k);
+		sample->rows += finder->nrows;
+		if (finder->nrows > 0)
+			sample->farthest[i] = finder->rows[finder->nrows - 1].distance;
+	}
+}
+
+/* Rows of the index as queries. */
+static void
+OpenSampleOfRows(Sample *sample, Oid indexoid, int32 k, int32 count)
+{
+	GgFinder	finder;
+
+	GgCheckK(k);
+	if (count < 1 || count > MOST_SAMPLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sample must be from 1 to %d, not %d", MOST_SAMPLE, count),
+				 errhint("sample is the number of rows to search for; 100 tell recall to "
+						 "a percent or so.")));
+	OpenSample(sample, indexoid, k);
+	sample->queries = palloc(count * sizeof(Datum));
+	GgActAsOwner(sample->target.heap, &sample->caller);
+	GgOpenFinder(&finder, &sample->target, true);
+	TakeQueries(sample, &finder, count);
+	AnswerExactly(sample, &finder);
+	GgCloseFinder(&finder);
+}
+
+/* Queries that are given. */
+static void
+OpenSampleOfQueries(Sample *sample, Oid indexoid, int32 k, AnyArrayType *array)
+{
+	GgQueryArray queries;
+	GgFinder	finder;
+
+	GgCheckK(k);
+	OpenSample(sample, indexoid, k);
+	GgReadQueryArray(&sample->target, array, &queries);
+	sample->queries = queries.values;
+	sample->count = queries.count;
+	GgActAsOwner(sample->target.heap, &sample->caller);
+	GgOpenFinder(&finder, &sample->target, true);
+	AnswerExactly(sample, &finder);
+	GgCloseFinder(&finder);
+}
+
+static void
+CloseSample(Sample *sample)
+{
+	GgActAsCaller(&sample->caller);
+	GgCloseTarget(&sample->target);
+}
+
+/* ---- answers at one length ----------------------------------------------- */
+
+static int
+CompareTimes(const void *a, const void *b)
+{
+	double		x = *(const double *) a,
+				y = *(const double *) b;
+
+	return (x > y) - (x < y);
+}
+
+/* The time that this share of all answers took at most. */
+static double
+Percentile(const Sample *sample, double share)
+{
+	return sample->times_ms[(int) ceil(share * sample->count) - 1];
+}
+
+static uint64
+CountFound(const Sample *sample, const GgFinder *finder, int query)
+{
+	double		farthest = sample->farthest[query];
+	/* float32 on two engines; a cosine is a difference of numbers near one */
+	double		scale = sample->target.opclass->metric == GG_METRIC_COSINE ? 1 : fabs(farthest);
+	uint64		found = 0;
+
+	while (found < finder->nrows && !(finder->rows[found].distance > farthest + 1e-6 * scale))
+		found++;
+	return found;
+}
+
+/* Recall at this length of the candidate list; sets times_ms. */
+static double
+MeasureRecall(Sample *sample, int itopk_size)
+{
+	int			nest_level = NewGUCNestLevel();
+	char		text[16];
+	uint64		found = 0;
+	GgFinder	finder;
+
+	snprintf(text, sizeof(text), "%d", itopk_size);
+	(void) set_config_option("gpugraph.itopk_size", text, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	GgOpenFinder(&finder, &sample->target, false);
+	for (int i = 0; i < sample->count; i++)
+	{
+		instr_time	start,
+					duration;
+
+		CHECK_FOR_INTERRUPTS();
+		INSTR_TIME_SET_CURRENT(start);
+		GgFind(&finder, sample->queries[i], sample->k);
+		INSTR_TIME_SET_CURRENT(duration);
+		INSTR_TIME_SUBTRACT(duration, start);
+		sample->times_ms[i] = INSTR_TIME_GET_MILLISEC(duration);
+		found += CountFound(sample, &finder, i);
+	}
+	GgCloseFinder(&finder);
+	AtEOXact_GUC(false, nest_level);
+	qsort(sample->times_ms, sample->count, sizeof(double), CompareTimes);
+	return (double) found / Max(sample->rows, 1);
+}
+
+/* A row for each length; ends the sample. */
+static void
+PutRecall(Sample *sample, ReturnSetInfo *result)
+{
+	/* so that the time of the first length is not that of reading the graph into memory */
+	(void) MeasureRecall(sample, GG_MAX_ITOPK);
+	for (int length = FIRST_LENGTH; sample->count > 0 && length <= GG_MAX_ITOPK; length *= 2)
+	{
+		Datum		values[4];
+		bool		nulls[4] = {false, false, false, false};
+
+		values[0] = Int32GetDatum(length);
+		values[1] = Float8GetDatum(MeasureRecall(sample, length));
+		values[2] = Float8GetDatum(Percentile(sample, 0.5));
+		values[3] = Float8GetDatum(Percentile(sample, 0.95));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	CloseSample(sample);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_recall);
+
+Datum
+gpugraph_recall(PG_FUNCTION_ARGS)
+{
+	Sample		sample;
+
+	InitMaterializedSRF(fcinfo, 0);
+	OpenSampleOfRows(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(2));
+	PutRecall(&sample, (ReturnSetInfo *) fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_recall_of_queries);
+
+Datum
+gpugraph_recall_of_queries(PG_FUNCTION_ARGS)
+{
+	Sample		sample;
+
+	InitMaterializedSRF(fcinfo, 0);
+	OpenSampleOfQueries(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(2),
+						PG_GETARG_ANY_ARRAY_P(1));
+	PutRecall(&sample, (ReturnSetInfo *) fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+static void
+CheckRecall(double wanted)
+{
+	if (!(wanted > 0 && wanted <= 1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("recall must be above 0 and at most 1, not %g", wanted),
+				 errhint("0.99 means that 99 of 100 true neighbors are found.")));
+}
+
+/*
+ * The shortest length that suffices, 0 where none does.  Doubles the length until it is enough, and
+ * then halves the step, down to a sixteenth of the length.  Ends the sample.
+ */
+static int
+FindLength(Sample *sample, double wanted)
+{
+	int			length = FIRST_LENGTH;
+
+	while (sample->count > 0 && length <= GG_MAX_ITOPK && MeasureRecall(sample, length) < wanted)
+		length *= 2;
+	if (sample->count == 0 || length > GG_MAX_ITOPK)
+		length = 0;
+	/* length - 2 * step, which was tried, is too short */
+	for (int step = length / 4; length > FIRST_LENGTH && step >= length / 16; step /= 2)
+		if (MeasureRecall(sample, length - step) >= wanted)
+			length -= step;
+	CloseSample(sample);
+	return length;
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_itopk_size);
+
+Datum
+gpugraph_itopk_size(PG_FUNCTION_ARGS)
+{
+	double		wanted = PG_GETARG_FLOAT8(2);
+	Sample		sample;
+	int			length;
+
+	CheckRecall(wanted);
+	OpenSampleOfRows(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(3));
+	length = FindLength(&sample, wanted);
+	if (length == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(length);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_itopk_size_of_queries);
+
+Datum
+gpugraph_itopk_size_of_queries(PG_FUNCTION_ARGS)
+{
+	double		wanted = PG_GETARG_FLOAT8(3);
+	Sample		sample;
+	int			length;
+
+	CheckRecall(wanted);
+	OpenSampleOfQueries(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(2),
+						PG_GETARG_ANY_ARRAY_P(1));
+	length = FindLength(&sample, wanted);
+	if (length == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(length);
+}

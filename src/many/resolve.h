@@ -1,0 +1,68 @@
+/*
+ * resolve.h
+ *		Rows that a device answered with, as the versions that the snapshot sees.
+ */
+#ifndef GG_RESOLVE_H
+#define GG_RESOLVE_H
+
+#include "many/batch.h"
+
+/* The lists of an index as of one copy of its directory: its segments, and then the delta. */
+typedef struct GgLists
+{
+	const GgTarget *target;
+	GgMetaPageData *meta;
+	int			nlists;
+	GgPageSource *sources;		/* of segments; the index is NULL for one without rows */
+	GgArray    *tids;
+	GgArray    *offsets;
+	GgArray		delta;
+	BlockNumber heap_blocks;
+} GgLists;
+
+/* A row: the number of its list, and its own in it. */
+typedef uint64 GgPlace;
+
+#define GgPlaceOf(list, row)	((GgPlace) (list) << 32 | (row))
+#define GgPlaceList(place)		((int) ((place) >> 32))
+#define GgPlaceRow(place)		((uint32) (place))
+
+/* The visible versions of all rows of some segments. */
+typedef struct GgRowMap
+{
+	int			nsegments;
+	struct
+	{
+		uint32		id;			/* GgSegment.id, which is never used again */
+		uint32		rows;
+		ItemPointerData *ctids;
+	}			segments[GG_MAX_SEGMENTS];
+} GgRowMap;
+
+/* Reads the directory.  Allocates in the current context. */
+extern void GgOpenLists(GgLists *lists, const GgTarget *target);
+
+/* The rows of a node: [*first, *end) */
+extern void GgRowsOfNode(GgLists *lists, int list, uint32 node, uint32 *first, uint32 *end);
+
+/*
+ * Look rows up: ctids[i] becomes that of the version of places[i] which the active snapshot sees,
+ * or invalid.  map may be NULL.
+ */
+extern void GgResolve(GgLists *lists, const GgRowMap *map, const GgPlace *places, uint32 count,
+					  ItemPointerData *ctids);
+
+/* Make a map of all segments in the current context; NULL where it takes more than that memory. */
+extern GgRowMap *GgMakeRowMap(GgLists *lists, Size most_bytes);
+
+/* Rows of the delta's pages [first_page, end_page), with their vectors. */
+typedef struct GgDeltaRows
+{
+	uint32		count;
+	uint32	   *rows;			/* their numbers in the delta's list */
+	char	   *vectors;		/* as stored, one after the other */
+} GgDeltaRows;
+
+extern void GgReadDelta(GgLists *lists, uint32 first_page, uint32 end_page, GgDeltaRows *rows);
+
+#endif							/* GG_RESOLVE_H */

@@ -1,0 +1,173 @@
+/*
+ * partition_plan.c
+ *		Finished plans: the node that searches the indexes of partitions together
+ *		(partition_search.c) takes the place of MergeAppend nodes.
+ *
+ * The planner's choice stands: costs, order and run-time pruning are those of the MergeAppend.  It
+ * is what the new node keeps, without its children, which are the new node's own.  The replacement
+ * comes last, so that nothing else in the planner needs to know of it, on any version.
+ */
+#include "scan/scan.h"
+
+#include "scan/sort_key.h"
+#include "base/base.h"
+
+#include "catalog/pg_operator_d.h"
+#include "miscadmin.h"
+#include "nodes/extensible.h"
+#include "nodes/makefuncs.h"
+#include "nodes/plannodes.h"
+#include "optimizer/planner.h"
+#include "utils/fmgroids.h"
+
+static planner_hook_type prev_hook = NULL;
+
+static void Replace(Plan **plan);
+
+/* Is the order that of one distance, ascending? */
+static bool
+IsByDistance(const MergeAppend *merge)
+{
+	return merge->numCols == 1 && merge->sortOperators[0] == Float8LessOperator &&
+		!merge->nullsFirst[0];
+}
+
+/*
+ * The first scan of our indexes; NULL, where there are no two of them, or where they are not of the
+ * same query.
+ */
+static const IndexScan *
+FirstToSearch(const MergeAppend *merge)
+{
+	const IndexScan *first = NULL;
+	Node	   *query = NULL;
+	int			nours = 0;
+	ListCell   *cell;
+
+	foreach(cell, merge->mergeplans)
+	{
+		const IndexScan *scan = lfirst(cell);
+		const OpExpr *distance;
+
+		if (!IsA(scan, IndexScan) || list_length(scan->indexorderby) != 1 ||
+			!GgIsGpugraphIndex(scan->indexid))
+			continue;
+		distance = linitial_node(OpExpr, scan->indexorderby);
+		if ((GgKeyMarks(distance->inputcollid) & GG_KEY_OTHER) != 0)
+			return NULL;
+		if (first == NULL)
+		{
+			first = scan;
+			query = lsecond(distance->args);
+		}
+		else if (!equal(query, lsecond(distance->args)))
+			return NULL;
+		nours++;
+	}
+	return nours >= 2 ? first : NULL;
+}
+
+/* Its rows are those of its children, as they are. */
+static Plan *
+MakeNode(MergeAppend *merge, const IndexScan *first)
+{
+	CustomScan *scan = makeNode(CustomScan);
+	ListCell   *cell;
+
+	scan->scan.plan = merge->plan;
+	scan->scan.plan.type = T_CustomScan;
+	scan->scan.plan.targetlist = NIL;
+	foreach(cell, merge->plan.targetlist)
+	{
+		TargetEntry *column = flatCopyTargetEntry(lfirst_node(TargetEntry, cell));
+		TargetEntry *input = flatCopyTargetEntry(column);
+
+		/* for its type, and for EXPLAIN */
+		input->expr = list_nth_node(TargetEntry, first->scan.plan.targetlist,
+									foreach_current_index(cell))->expr;
+		scan->custom_scan_tlist = lappend(scan->custom_scan_tlist, input);
+		/* core leaves constants as they are */
+		if (IsA(column->expr, Var))
+		{
+			Var		   *var = copyObject((Var *) column->expr);
+
+			var->varno = INDEX_VAR;
+			var->varattno = column->resno;
+			column->expr = (Expr *) var;
+		}
+		scan->scan.plan.targetlist = lappend(scan->scan.plan.targetlist, column);
+	}
+	scan->custom_plans = merge->mergeplans;
+	scan->custom_relids = merge->apprelids;
+	merge->mergeplans = NIL;
+	scan->custom_private = list_make1(merge);
+	scan->methods = &gg_partitions;
+	return &scan->scan.plan;
+}
+
+static void
+ReplaceAll(List *plans)
+{
+	ListCell   *cell;
+
+	foreach(cell, plans)
+		Replace((Plan **) &lfirst(cell));
+}
+
+static void
+Replace(Plan **plan)
+{
+	if (*plan == NULL)
+		return;
+	check_stack_depth();
+	switch (nodeTag(*plan))
+	{
+		case T_SubqueryScan:
+			Replace(&((SubqueryScan *) *plan)->subplan);
+			break;
+		case T_Append:
+			ReplaceAll(((Append *) *plan)->appendplans);
+			break;
+		case T_MergeAppend:
+			ReplaceAll(((MergeAppend *) *plan)->mergeplans);
+			break;
+		default:
+			/* children of a custom node stay: its module may want them to be what it planned */
+			break;
+	}
+	Replace(&(*plan)->lefttree);
+	Replace(&(*plan)->righttree);
+	if (IsA(*plan, MergeAppend) && IsByDistance((MergeAppend *) *plan))
+	{
+		MergeAppend *merge = (MergeAppend *) *plan;
+		const IndexScan *first = FirstToSearch(merge);
+
+		if (first != NULL)
+			*plan = MakeNode(merge, first);
+	}
+}
+
+static PlannedStmt *
+PlanQuery(GG_PLANNER_PARAMETERS)
+{
+	PlannedStmt *stmt;
+
+	if (prev_hook != NULL)
+		stmt = prev_hook(GG_PLANNER_ARGUMENTS);
+	else
+		stmt = standard_planner(GG_PLANNER_ARGUMENTS);
+	if (gg_enable_partition_search)
+	{
+		Replace(&stmt->planTree);
+		ReplaceAll(stmt->subplans);
+	}
+	return stmt;
+}
+
+void
+GgInitPartitions(void)
+{
+	RegisterCustomScanMethods(&gg_partitions);
+	prev_hook = planner_hook;
+	planner_hook = PlanQuery;
+}

@@ -1,0 +1,97 @@
+/*
+ * planner.h
+ *		What the planner asks: costs, paths that hooks add, and sort keys.
+ */
+#ifndef GG_PLANNER_H
+#define GG_PLANNER_H
+
+#include "base/base.h"
+#include "storage/format.h"
+
+#include "nodes/pathnodes.h"
+#include "nodes/plannodes.h"
+
+extern void ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
+						   Cost *indexStartupCost, Cost *indexTotalCost,
+						   Selectivity *indexSelectivity, double *indexCorrelation,
+						   double *indexPages);
+
+/* ---- cost.c: what other costs are made of -------------------------------- */
+
+/* What core charges for the sort of a row with a small LIMIT, in units of cpu_operator_cost. */
+#define GG_SORTED_ROW_COST		10.0
+
+/*
+ * Does a device have the index, and will a scan ask it?  Where no segment has least_nodes, the CPU
+ * answers (scan/device_ask.c).  *missing: a bitmap of segments that the device has no room for.
+ * *rowless: of those that it only walks.
+ */
+extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes,
+							uint32 *missing, uint32 *rowless);
+
+/*
+ * Microseconds that a device takes to look at so many words of 64 bits of each node, and to measure
+ * those that match.
+ */
+extern double GgDeviceExactTime(double nodes, double words, double matching, double row_bytes);
+
+/* column_pages: pages that a vector fills in the table.  limit: not above 0: not known. */
+extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
+extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered,
+							  double limit);
+
+/*
+ * A path that is not to be used has at least this cost.  It is finite: of an infinite cost, core's
+ * subtractions make one that is not a number, and comparisons with that are always false.  Core may
+ * still multiply it by the 1e100 rows that it takes for the most there can be.
+ */
+#define GG_REFUSED_COST			1e200
+
+static inline bool
+GgPathIsRefused(const Path *path)
+{
+	return path->total_cost >= GG_REFUSED_COST;
+}
+
+/* ---- filter_path.c -------------------------------------------------------- */
+
+/*
+ * May a hook add scans of indexes to a table's paths?  Not where the query reads a sample of the
+ * table, or its children, or where no row can match: core makes no index paths then, either.
+ */
+extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
+
+/* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
+extern void GgInitFilterPaths(void);
+
+/* ---- rank_order.c --------------------------------------------------------- */
+
+/* Have a query that is to be planned, and those within, ordered by what ranks are of. */
+extern void GgOrderByWindows(Query *query);
+
+/* ---- plan.c --------------------------------------------------------------- */
+
+/*
+ * Is the query that is being planned a cursor's?  Then another statement may read the ctid of the
+ * row that it stands on (WHERE CURRENT OF).
+ */
+extern bool GgPlansCursor(void);
+
+/* Will the finished plan pass our hook?  Not where another module plans by itself. */
+extern bool GgIsPlanning(void);
+
+/* Called by _PG_init.  From then on finished plans compute no distance that only orders rows. */
+extern void GgInitPlanner(void);
+
+/* ---- sort_key.c ----------------------------------------------------------- */
+
+/*
+ * The order of the index that gives the sort key, with marks; NULL: none does, or not now.  The
+ * path that is made of it needs GgSettleOrder() in the finished plan.
+ */
+extern OpExpr *GgMatchSortKey(PlannerInfo *root, IndexOptInfo *index, const PathKey *key);
+
+/* Give the plan of such a path the types and operators that the executor expects. */
+extern void GgSettleOrder(IndexScan *scan);
+
+#endif							/* GG_PLANNER_H */
