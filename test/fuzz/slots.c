@@ -67,7 +67,7 @@ make_index(gg_metric metric)
 	return index;
 }
 
-/* Two residents of three lists each: two segments, the second of which may be missing; a delta. */
+/* Two residents of three lists each: two segments, the second of which may be empty; a delta. */
 static void
 start(void)
 {
@@ -96,7 +96,6 @@ start(void)
 		version->live = true;
 		version->serial = SERIAL;
 		version->nlists = 3;
-		version->missing = e == 0 ? 0 : 2;
 		version->lists[0] = make_index(e == 0 ? GG_METRIC_L2 : GG_METRIC_IP);
 		version->lists[1] = e == 0 ? make_index(GG_METRIC_L2) : NULL;
 		version->lists[2] = make_index(e == 0 ? GG_METRIC_L2 : GG_METRIC_IP);
@@ -249,6 +248,7 @@ one(Input *input)
 {
 	const int	n = take8(input) % SLOTS + 1;
 	int			chunks[SLOTS] = {-1, -1, -1};
+	bool		given_up[SLOTS];
 
 	ticket++;
 	for (int i = 0; i < n; i++)
@@ -261,7 +261,9 @@ one(Input *input)
 	memcpy(before, gg_service->region, compared);
 	for (int i = 0; i < n; i++)
 	{
-		pg_atomic_write_u64(&device->slots[i].word, GgSlotWord(ticket, GG_SLOT_QUEUED));
+		given_up[i] = take8(input) % 8 == 1;
+		pg_atomic_write_u64(&device->slots[i].word,
+							GgSlotWord(ticket, given_up[i] ? GG_SLOT_ABANDONED : GG_SLOT_QUEUED));
 		pg_atomic_write_u32(&device->slots[i].sleeping, 0);
 		(void) GgRingPush(device->ring, i, (uint32) ticket);
 	}
@@ -275,7 +277,8 @@ one(Input *input)
 		GgSlot	   *slot = &device->slots[i];
 		GgSlotState state = GgSlotStateOf(pg_atomic_read_u64(&slot->word));
 
-		if (state != GG_SLOT_RUNNING && state != GG_SLOT_FAILED)
+		if (given_up[i] ? state != GG_SLOT_FREE :
+			state != GG_SLOT_RUNNING && state != GG_SLOT_FAILED)
 			wrong("slot %d is in state %d", i, state);
 		(void) GgPoolGiveBack(gg_service->pool, chunks[i], GgSlotOwner(slot));
 		pg_atomic_write_u64(&slot->word, GgSlotWord(ticket, GG_SLOT_FREE));
