@@ -52,7 +52,8 @@ CREATE TABLE tight AS SELECT id,
 		FROM generate_series(1, 96) i WHERE id > 0)::vector(96) AS val
 	FROM generate_series(1, 10200) id;
 CREATE INDEX tight_idx ON tight USING gpugraph (val vector_l2_ops);
-SELECT is(codes('tight_idx'), CASE WHEN :'served' THEN 'none, not asked for' ELSE 'none, recall' END,
+SELECT is(codes('tight_idx'),
+	CASE WHEN :'served' THEN 'none, not asked for' ELSE 'none, recall' END,
 	'not where walks by them lose recall');
 SELECT is(codes_bytes, 0::bigint, 'their blocks are free')
 	FROM gpugraph_index_info('tight_idx');
