@@ -447,15 +447,10 @@ DeviceTime(const IndexShape *shape, const Nodes *of, double share)
 	double		first_deep = GgFirstDeepList(expected);
 	double		time = 0;
 	double		deep;
-	bool		walked;
 
 	if (of->rowless && shape->conditions > 0)
 		return FilteredCodesTime(shape, of, share);
-	walked = gg_iterative_scan != GG_ITERATIVE_OFF &&
-		GgLimitDecides(LimitOf(shape), gg_itopk_size, GgSearchSettings().mode) ?
-		of->rowless || GG_LIMITED_WALK(LimitOf(shape)) <= longest :
-		list <= gg_itopk_size || list <= longest;
-	if (shape->conditions == 0 && walked)
+	if (shape->conditions == 0 && (list <= gg_itopk_size || list <= longest))
 	{
 		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
 		while (wanted > list / 2 && list * 2 <= longest)

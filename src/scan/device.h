@@ -28,7 +28,7 @@ extern bool GgAskLists(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 
 extern double GgExpectedOfStream(const GgScanOpaque *so, const GgStream *stream);
 
 /* Does a walk's list of this length take less time than an exact one? */
-extern bool GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint64 itopk);
+extern bool GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk);
 
 /* Of segments without rows the device has, under the scan's filter, lists of bounds. */
 extern bool GgTakesBounds(const GgScanOpaque *so);

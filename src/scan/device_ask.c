@@ -421,7 +421,7 @@ FindDevice(GgScanOpaque *so)
  * next list is more like the one before.  Where the device has no rows there is no exact list.
  */
 bool
-GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint64 itopk)
+GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 {
 	if (stream->segment != NULL &&
 		(so->device.ref.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
@@ -478,9 +478,6 @@ AskFiltered(const GgScanOpaque *so, GgAsk *ask)
  * 1M x 128, one row in 100 passes: a query takes the backend 1.35 ms of processor time with the
  * short list, and 1.0 to 1.1 without.  But the planner's estimate may be far off, and where most
  * rows pass, a deep list takes three times as long.  So a short one is tried now and then.
- *
- * Where LIMIT is known, its own list decides between a walk and a deep list, which is exact.  A
- * walk with a longer list would find less, and take no less time.
  */
 static GgAsk
 FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
@@ -493,10 +490,10 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 
-	if (so->mode != GG_ITERATIVE_OFF && GgLimitDecides(limit, itopk, so->params.mode))
+	if (limited > itopk && so->mode != GG_ITERATIVE_OFF)
 	{
-		deep = !GgDeviceWalkIsWorthwhile(so, so->streams, limited);
-		itopk = Max(itopk, (uint32) limited);
+		itopk = (uint32) limited;
+		deep = !GgDeviceWalkIsWorthwhile(so, so->streams, itopk);
 		expected = limit;
 	}
 	else if (GG_EXPECTED_WALK(expected) > itopk && GgWalkIsDue(so))

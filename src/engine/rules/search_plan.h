@@ -170,17 +170,6 @@ GgFirstDeepList(double expected)
 #define GG_LIMITED_EXACT(limit)	((limit) + (limit) / 8 + 4)
 
 /*
- * Is it the list that LIMIT takes, however long the session's is, that decides whether a device
- * measures all rows?  Else a longer list could find less.  A procedure that is named is used where
- * its list is long enough.
- */
-static inline bool
-GgLimitDecides(uint64_t limit, uint64_t itopk, gg_search_mode mode)
-{
-	return limit > 0 && (mode == GG_SEARCH_AUTO || GG_LIMITED_WALK(limit) > itopk);
-}
-
-/*
  * The first list of a walk on the CPU, where the executor asks for `limit` rows.  From GG_FAR_LIMIT
  * rows on it is longer, since the farther a row is, the less certain is it in the list.  recall and
  * distances of 50,000 x 128 in clusters within clusters, strict order:
