@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -750,6 +751,8 @@ bytes_case(gg_algorithm algorithm, const harness_spec *spec, uint32_t degree, ui
 					after;
 		gg_graph	graph;
 
+		/* huge pages would count what is next to memory that is used */
+		prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 		malloc_trim(0);
 		getrusage(RUSAGE_SELF, &before);
 		if (gg_cpu_build(&data, &params, &control, &graph, NULL).code != GG_OK)
