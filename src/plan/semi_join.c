@@ -43,12 +43,12 @@
 /*
  * Microseconds for a row that the join looks at, for a row of the table whose filter column is
  * looked at, for a row that matches, and for a unit of cost of the set's plan.  Measured were 8,
- * .008, .5, and 2 to 4 at 50,000 x 128.
+ * .008, .4, and 2 to 4 at 50,000 x 128.
  */
 #define JOINED_ROW_TIME		8.0
 #define COST_TIME			3.0
 #define LOOK_TIME			0.01
-#define MATCH_TIME			0.5
+#define MATCH_TIME			0.4
 
 /*
  * A walk of less than a millisecond is not worth a second plan.  The estimate takes rows that pass
