@@ -160,6 +160,7 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 												  ALLOCSET_DEFAULT_SIZES);
 	GgBuild    *build = MemoryContextAllocZero(context, sizeof(GgBuild));
 	GgMemoryPlan *plan = &build->plan;
+	int			codes;
 
 	build->start_us = GgNowMicros();
 	build->scan_start_us = build->start_us;
@@ -172,8 +173,9 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	plan->control.threads = max_parallel_maintenance_workers + 1;
 	plan->expected = GgExpectedRows(heap);
 	plan->bound = GgMostSegmentRows(options, plan->expected * SPREAD_SLACK);
-	plan->auto_codes = GgBuildCodes(meta, options) == GG_CODES_AUTO;
-	plan->codes = plan->auto_codes ? GG_CODES_NONE : GgBuildCodes(meta, options);
+	codes = GgBuildCodes(meta, options);
+	plan->auto_codes = codes == GG_CODES_AUTO;
+	plan->codes = plan->auto_codes ? GG_CODES_NONE : (gg_codes) codes;
 	for (int i = 0; i < GG_WRITER_QUEUES; i++)
 	{
 		build->works[i].number = i;

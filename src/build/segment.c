@@ -510,7 +510,7 @@ AddRowArrays(GgBuild *build, GgSegmentWork *work)
 		GgAddArray(writer, queue, segment->id, GG_KIND_FILTERS, filter_bytes);
 		GgArrayReady(writer, queue, filter_bytes);
 	}
-	if (codes != GG_CODES_NONE && build->meta->coded == GG_CODES_NONE)
+	if (RowsAreCoded(build))
 	{
 		GgAddArray(writer, queue, segment->id, GG_KIND_CODES, code_bytes);
 		GgArrayReady(writer, queue, code_bytes);
