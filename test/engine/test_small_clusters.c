@@ -15,6 +15,9 @@
  * And a row that had neighbours of another cluster alone made two clusters one component, of which
  * only one had a pivot.  Now those edges unite that lead both ways (unite_neighbours).
  *
+ * And a walk expanded 32 pivots however many there were.  Where each document of ten rows has one,
+ * these led to the topic and seldom to the document (PIVOTS_PER_LISTED).
+ *
  * Clusters of 40 rows have more than a node's degree.  Those of 12 make a twelfth of all rows
  * pivots.
  */
@@ -195,9 +198,62 @@ check_pivots_of_clusters(void)
 	free(has);
 }
 
+/* Topics far from each other, of documents that are all about as far from each other, of ten rows */
+static void
+check_documents(void)
+{
+	const uint32_t dim = 64;
+	uint32_t	n = harness_size(150000, 150);
+	uint32_t	documents = n / 10;
+	harness_random random = {11};
+	float	   *topics = malloc(sizeof(float) * 50 * dim);
+	float	   *rows = malloc(sizeof(float) * n * dim);
+	float	   *document = malloc(sizeof(float) * dim);
+	gg_dataset	data = {rows, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params params = {.graph_degree = 32,.intermediate_graph_degree = 64,.seed = 1};
+	gg_search_params search = {.k = 1,.itopk_size = 64};
+	gg_control	control = {.threads = 1};
+	uint32_t	queries = documents / 10;
+	uint32_t   *found = malloc(sizeof(uint32_t) * queries);
+	float	   *distances = malloc(sizeof(float) * queries);
+	float	   *asked = malloc(sizeof(float) * queries * dim);
+	uint32_t	lost = 0;
+	gg_graph	graph;
+	gg_index   *index;
+
+	for (uint32_t i = 0; i < 50 * dim; i++)
+		topics[i] = harness_normal(&random);
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t d = 0; d < dim; d++)
+		{
+			if (i % 10 == 0)
+				document[d] = topics[i / 10 % 50 * dim + d] + 0.7 * harness_normal(&random);
+			rows[(size_t) i * dim + d] = document[d] + 0.4 * harness_normal(&random);
+		}
+	for (uint32_t q = 0; q < queries; q++)
+		memcpy(asked + (size_t) q * dim, rows + (size_t) q * 100 * dim, sizeof(float) * dim);
+	CHECK_OK(gg_cpu_engine.build(&data, &params, &control, &graph, NULL), "build");
+	CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &index), "index_open");
+	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, asked, queries, &control, found,
+							distances), "search");
+	for (uint32_t q = 0; q < queries; q++)
+		lost += distances[q] != 0;
+	CHECK(lost <= queries / 10, "documents: %u of %u rows are not found by themselves", lost,
+		  queries);
+	gg_cpu_engine.index_close(index);
+	gg_graph_free(&graph);
+	free(topics);
+	free(rows);
+	free(document);
+	free(asked);
+	free(found);
+	free(distances);
+}
+
 int
 main(void)
 {
+	check_documents();
 	check_edges_of_clusters();
 	check_longer_lists();
 	check_pivots_of_clusters();

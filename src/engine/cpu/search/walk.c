@@ -27,6 +27,8 @@
  */
 #include "walk.h"
 
+#include "engine/rules/pivots.h"
+
 /* Where the heaps begin to pay; a memmove of 8 kB costs about as much as a row's distance. */
 #define SORTED_LIST_MAX 1024u
 
@@ -310,20 +312,24 @@ sweep_pivots(gg_walk *walk)
 
 /* So many of the nearest pivots are expanded. */
 static uint32_t
-pivot_list_length(size_t itopk)
+pivot_list_length(const gg_walk *walk)
 {
-	size_t		third = itopk / 3;
+	const uint32_t npivots = walk->source.npivots;
+	const uint32_t drawn = gg_pivots_wanted(walk->source.n);
+	size_t		length = PIVOT_LIST;
 
-	if (third < PIVOT_LIST)
-		return PIVOT_LIST;
-	return third < PIVOT_LIST_MAX ? (uint32_t) third : PIVOT_LIST_MAX;
+	if (npivots > drawn)
+		length += (npivots - drawn) / PIVOTS_PER_LISTED;
+	if (length < walk->itopk / 3)
+		length = walk->itopk / 3;
+	return length < PIVOT_LIST_MAX ? (uint32_t) length : PIVOT_LIST_MAX;
 }
 
 /* Walk the pivots' graph as far as the walk's list asks for. */
 static gg_code
 walk_pivots(gg_walk *walk)
 {
-	const uint32_t room = pivot_list_length(walk->itopk);
+	const uint32_t room = pivot_list_length(walk);
 	gg_code		code = GG_OK;
 
 	while (code == GG_OK)
