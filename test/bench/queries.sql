@@ -7,7 +7,7 @@
 --
 -- or on a GPU host, test/gpu/run BUNDLE bench-queries [ROWS [DIM]].  Data: unit vectors; chunks of
 -- documents of 200 topics, of which some have many documents.  Thresholds are those of the query:
--- few is passed by 7 rows, mid by 130, many by 2,000, none by no row.  The server needs room for all
+-- few is passed by 7 rows, mid by 130, many by 2,000, none by none.  The server needs room for all
 -- rows in shared_buffers, since times are those of a warm one.
 \set QUIET on
 \pset footer off

@@ -198,7 +198,7 @@ check_pivots_of_clusters(void)
 	free(has);
 }
 
-/* Topics far from each other, of documents that are all about as far from each other, of ten rows */
+/* Topics far from each other, of documents of ten rows that are all about as far from each other */
 static void
 check_documents(void)
 {
