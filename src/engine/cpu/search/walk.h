@@ -62,8 +62,9 @@
  * Beyond the random pivots there are those of groups of rows that drew none (connect.c): of the ten
  * parts of a document, say, where 32 pivots lead to the topic of a query, and seldom to its
  * document.  One more pivot is expanded for so many of these.  RESULTS.md has figures ("Documents
- * of few rows").  Half as many find nearly all, and take half as long again.  Ending where the nearest
- * 16 pivots have not changed for 64 expansions was tried: it loses four times as many queries.
+ * of few rows").  Half as many find nearly all, and take half as long again.  Ending where the
+ * nearest 16 pivots have not changed for 64 expansions was tried: it loses four times as many
+ * queries.
  */
 #define PIVOTS_PER_LISTED 128u
 
