@@ -210,7 +210,7 @@ struct GgScanOpaque
 	bool		strict_table;	/* and never before a row that is farther; then mode is relaxed */
 	bool		keeps_back;		/* streams hand out late rows after all others */
 	struct GgTableOrder *table_order;	/* known to table_order.c alone; NULL: not in use */
-	GgCodeQuery *code_queries[GG_CODES_INT2 + 1];	/* by kind of codes; NULL before use */
+	GgCodeQuery *code_queries[GG_CODES_INT4 + 1];	/* by kind of codes; NULL before use */
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
