@@ -22,52 +22,63 @@ typedef enum GgDeviceStorage
  * process itself.  Faults of a query travel with the query, faults of a load with the request for
  * it.  The worker reads NO_DRIVER, NO_DEVICE and OLD_DEVICE as it starts.
  */
+#define GG_FAULTS(X) \
+	X(none, NONE) \
+	X(launch, LAUNCH) /* the launch fails, the device goes on */ \
+	X(device, DEVICE) /* the device is lost: the worker has to restart */ \
+	X(exit, EXIT) /* the worker exits as if terminated */ \
+	/* the answer takes a second, and as long as the worker's setting is this */ \
+	X(stall, STALL) \
+	X(ring_full, RING_FULL) /* the backend finds no room */ \
+	X(device_memory, DEVICE_MEMORY) /* a load finds too little device memory */ \
+	X(host_memory, HOST_MEMORY) /* ... or can pin none of the host's */ \
+	X(load, LOAD) /* the loader fails half-way */ \
+	X(load_gap, LOAD_GAP) /* the loader leaves out a unit */ \
+	/* every reader of a load rests half-way, for a second and as long as the server's \
+	 * setting is this */ \
+	X(load_stall, LOAD_STALL) \
+	/* likewise, and there are gpugraph.load_workers of them */ \
+	X(load_readers, LOAD_READERS) \
+	X(no_driver, NO_DRIVER) /* the worker finds no device */ \
+	X(no_device, NO_DEVICE) /* the worker finds others, but not its own */ \
+	/* the worker's device cannot be used, unless it is number 0 */ \
+	X(old_device, OLD_DEVICE) \
+	X(hang, HANG) /* the batch never ends */ \
+	X(hang_launch, HANG_LAUNCH) /* the call that launches it never returns */ \
+	X(hang_load, HANG_LOAD) /* the call that takes memory for a load never returns */ \
+	/* a load finds device memory for all but one of its lists */ \
+	X(less_memory, LESS_MEMORY) \
+	X(hot, HOT) /* an index is hot, whether its queries wait or not */ \
+	X(graph, GRAPH) /* the device is lost while it builds a merge's graph */ \
+	X(graph_memory, GRAPH_MEMORY) /* such a graph finds too little device memory */ \
+	/* the device rests before it begins with it, until its worker's setting is another */ \
+	X(graph_hold, GRAPH_HOLD) \
+	X(graph_hang, GRAPH_HANG) /* the call that builds it never returns */ \
+	/* who gives blocks back rests before the record that says so, until other transactions \
+	 * have begun */ \
+	X(parking_hold, PARKING_HOLD) \
+	X(parking_none, PARKING_NONE) /* blocks that are given back are used again at once */ \
+	X(hold_merge, HOLD_MERGE) /* these rest: GgHoldPlace, in its order */ \
+	X(hold_vacuum_delta, HOLD_VACUUM_DELTA) \
+	X(hold_vacuum_segment, HOLD_VACUUM_SEGMENT) \
+	X(hold_vacuum_last, HOLD_VACUUM_LAST) \
+	X(hold_give_back, HOLD_GIVE_BACK) \
+	X(hold_lengthen, HOLD_LENGTHEN) \
+	X(hold_move, HOLD_MOVE) \
+	X(hold_truncate, HOLD_TRUNCATE) \
+	X(hold_post, HOLD_POST) \
+	X(hold_build, HOLD_BUILD) \
+	X(learn_hold, LEARN_HOLD) /* who learns rests within an engine, until it is to end */ \
+	X(within_hold, WITHIN_HOLD) /* a merge within another one rests between two slices */ \
+	/* such a merge fails while it holds the metapage, and the engine that builds for the \
+	 * other one is slow to return */ \
+	X(within_error, WITHIN_ERROR)
+
 typedef enum GgFault
 {
-	GG_FAULT_NONE,
-	GG_FAULT_LAUNCH,			/* the launch fails, the device goes on */
-	GG_FAULT_DEVICE,			/* the device is lost: the worker has to restart */
-	GG_FAULT_EXIT,				/* the worker exits as if terminated */
-	GG_FAULT_STALL,				/* the answer takes a second, and as long as the worker's setting is
-								 * this */
-	GG_FAULT_RING_FULL,			/* the backend finds no room */
-	GG_FAULT_DEVICE_MEMORY,		/* a load finds too little device memory */
-	GG_FAULT_HOST_MEMORY,		/* ... or can pin none of the host's */
-	GG_FAULT_LOAD,				/* the loader fails half-way */
-	GG_FAULT_LOAD_GAP,			/* the loader leaves out a unit */
-	GG_FAULT_LOAD_STALL,		/* every reader of a load rests half-way, for a second and as
-								 * long as the server's setting is this */
-	GG_FAULT_LOAD_READERS,		/* likewise, and there are gpugraph.load_workers of them */
-	GG_FAULT_NO_DRIVER,			/* the worker finds no device */
-	GG_FAULT_NO_DEVICE,			/* the worker finds others, but not its own */
-	GG_FAULT_OLD_DEVICE,		/* the worker's device cannot be used, unless it is number 0 */
-	GG_FAULT_HANG,				/* the batch never ends */
-	GG_FAULT_HANG_LAUNCH,		/* the call that launches it never returns */
-	GG_FAULT_HANG_LOAD,			/* the call that takes memory for a load never returns */
-	GG_FAULT_LESS_MEMORY,		/* a load finds device memory for all but one of its lists */
-	GG_FAULT_HOT,				/* an index is hot, whether its queries wait or not */
-	GG_FAULT_GRAPH,				/* the device is lost while it builds a merge's graph */
-	GG_FAULT_GRAPH_MEMORY,		/* such a graph finds too little device memory */
-	GG_FAULT_GRAPH_HOLD,		/* the device rests before it begins with it, until its worker's
-								 * setting is another */
-	GG_FAULT_GRAPH_HANG,		/* the call that builds it never returns */
-	GG_FAULT_PARKING_HOLD,		/* who gives blocks back rests before the record that says so, until
-								 * other transactions have begun */
-	GG_FAULT_PARKING_NONE,		/* blocks that are given back are used again at once */
-	GG_FAULT_HOLD_MERGE,		/* these rest: GgHoldPlace, in its order */
-	GG_FAULT_HOLD_VACUUM_DELTA,
-	GG_FAULT_HOLD_VACUUM_SEGMENT,
-	GG_FAULT_HOLD_VACUUM_LAST,
-	GG_FAULT_HOLD_GIVE_BACK,
-	GG_FAULT_HOLD_LENGTHEN,
-	GG_FAULT_HOLD_MOVE,
-	GG_FAULT_HOLD_TRUNCATE,
-	GG_FAULT_HOLD_POST,
-	GG_FAULT_HOLD_BUILD,
-	GG_FAULT_LEARN_HOLD,		/* who learns rests within an engine, until it is to end */
-	GG_FAULT_WITHIN_HOLD,		/* a merge within another one rests between two slices */
-	GG_FAULT_WITHIN_ERROR		/* such a merge fails while it holds the metapage, and the engine
-								 * that builds for the other one is slow to return */
+#define GG_FAULT_MEMBER(name, member)	GG_FAULT_##member,
+	GG_FAULTS(GG_FAULT_MEMBER)
+#undef GG_FAULT_MEMBER
 } GgFault;
 
 extern int	gg_device_storage;	/* gpugraph.device_storage, GgDeviceStorage; sighup */

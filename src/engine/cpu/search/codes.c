@@ -452,29 +452,20 @@ set_weights(const gg_coder *coder, uint64_t seed)
 	}
 }
 
-static void
-plain_weights(const gg_coder *coder, uint64_t seed)
-{
-	set_weights(coder, seed);
-}
+/* What makes codes and queries, compiled for one instruction set. */
+#define CODE_FUNCTIONS(simd, TARGET) \
+	TARGET static void simd##_weights(const gg_coder *coder, uint64_t seed) \
+	{ set_weights(coder, seed); } \
+	TARGET static void simd##_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record) \
+	{ code_rotated(coder, row, y, record); } \
+	TARGET static void simd##_in_place(const gg_coder *coder, float *row, int32_t *y, \
+									   uint8_t *record) \
+	{ code_in_place(coder, row, y, record); } \
+	TARGET static void simd##_query(const gg_coder *coder, float *row, int32_t *y, \
+									gg_code_query *query) \
+	{ set_rotated(coder, row, y, query); }
 
-static void
-plain_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
-{
-	code_rotated(coder, row, y, record);
-}
-
-static void
-plain_in_place(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
-{
-	code_in_place(coder, row, y, record);
-}
-
-static void
-plain_query(const gg_coder *coder, float *row, int32_t *y, gg_code_query *query)
-{
-	set_rotated(coder, row, y, query);
-}
+CODE_FUNCTIONS(plain,)
 
 /* ---- estimates ----------------------------------------------------------- */
 
@@ -541,29 +532,7 @@ plain_l1(const gg_coder *coder, const uint8_t *record, const gg_code_query *quer
 
 #define AVX2 __attribute__((target("avx2")))
 
-AVX2 static void
-avx2_weights(const gg_coder *coder, uint64_t seed)
-{
-	set_weights(coder, seed);
-}
-
-AVX2 static void
-avx2_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
-{
-	code_rotated(coder, row, y, record);
-}
-
-AVX2 static void
-avx2_in_place(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
-{
-	code_in_place(coder, row, y, record);
-}
-
-AVX2 static void
-avx2_query(const gg_coder *coder, float *row, int32_t *y, gg_code_query *query)
-{
-	set_rotated(coder, row, y, query);
-}
+CODE_FUNCTIONS(avx2, AVX2)
 
 AVX2 static inline int32_t
 avx2_sum(__m256i v)
