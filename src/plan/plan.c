@@ -16,6 +16,7 @@
 #include "exec/bitmap_scan.h"
 #include "plan/planner.h"
 #include "scan/monotone.h"
+#include "scan/scan.h"
 #include "scan/sort_key.h"
 #include "base/base.h"
 
@@ -25,11 +26,13 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/clauses.h"
+#include "optimizer/paths.h"
 #include "optimizer/planner.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 static planner_hook_type prev_planner_hook = NULL;
+static set_rel_pathlist_hook_type prev_pathlist_hook = NULL;
 
 /* A query is being planned; it is a cursor's. */
 static bool is_planning = false;
@@ -223,7 +226,19 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	SkipInQuery(stmt->planTree);
 	foreach(cell, stmt->subplans)
 		SkipInQuery((Plan *) lfirst(cell));
+	GgSearchPartitionsTogether(stmt);
 	return stmt;
+}
+
+/* Our paths of a table, behind those of other libraries. */
+static void
+AddPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+{
+	if (prev_pathlist_hook != NULL)
+		prev_pathlist_hook(root, rel, rti, rte);
+	GgDropProbedConditions(root, rel);
+	GgAddFilterPaths(root, rel, rte);
+	GgAddBitmapPaths(root, rel, rte);
 }
 
 bool
@@ -243,4 +258,8 @@ GgInitPlanner(void)
 {
 	prev_planner_hook = planner_hook;
 	planner_hook = PlanQuery;
+	prev_pathlist_hook = set_rel_pathlist_hook;
+	set_rel_pathlist_hook = AddPaths;
+	RegisterCustomScanMethods(&gg_bitmap_scan);
+	RegisterCustomScanMethods(&gg_partitions);
 }

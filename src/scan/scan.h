@@ -582,9 +582,6 @@ extern void ggendscan(IndexScanDesc scan);
 /* The executor's part.  The children of its plan are those of the MergeAppend that it has. */
 extern const struct CustomScanMethods gg_partitions;
 
-/* From then on finished plans have such nodes. */
-extern void GgInitPartitions(void);
-
 /* Is it such a node?  The executor will ask for `limit` rows of it; 0: not known. */
 struct PlanState;
 extern bool GgTellPartitions(struct PlanState *node, uint32 limit);
