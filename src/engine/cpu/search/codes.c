@@ -456,7 +456,8 @@ set_weights(const gg_coder *coder, uint64_t seed)
 #define CODE_FUNCTIONS(simd, TARGET) \
 	TARGET static void simd##_weights(const gg_coder *coder, uint64_t seed) \
 	{ set_weights(coder, seed); } \
-	TARGET static void simd##_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record) \
+	TARGET static void simd##_rotated(const gg_coder *coder, float *row, int32_t *y, \
+									  uint8_t *record) \
 	{ code_rotated(coder, row, y, record); } \
 	TARGET static void simd##_in_place(const gg_coder *coder, float *row, int32_t *y, \
 									   uint8_t *record) \
