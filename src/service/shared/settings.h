@@ -104,8 +104,8 @@ extern int	gg_loaders;			/* gpugraph.load_workers: readers of one big index; sig
 extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
 
 /*
- * fault.c: where gpugraph.fault is this, the process rests as long as another one holds the advisory
- * lock (0, fault - GG_FAULT_HOLD_MERGE).
+ * fault.c: where gpugraph.fault is this, the process rests as long as another one holds the
+ * advisory lock (0, fault - GG_FAULT_HOLD_MERGE).
  */
 extern void GgHold(GgFault fault);
 
