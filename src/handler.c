@@ -30,6 +30,7 @@ _PG_init(void)
 	GgInitOptions();
 	GgInitAlter();
 	GgInitPlanner();
+	GgInitPaths();
 	GgInitProbes();
 	GgInitExplain();
 	GgInitExpectedRows();

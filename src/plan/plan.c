@@ -26,13 +26,11 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/clauses.h"
-#include "optimizer/paths.h"
 #include "optimizer/planner.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 static planner_hook_type prev_planner_hook = NULL;
-static set_rel_pathlist_hook_type prev_pathlist_hook = NULL;
 
 /* A query is being planned; it is a cursor's. */
 static bool is_planning = false;
@@ -230,17 +228,6 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	return stmt;
 }
 
-/* Our paths of a table, behind those of other libraries. */
-static void
-AddPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
-{
-	if (prev_pathlist_hook != NULL)
-		prev_pathlist_hook(root, rel, rti, rte);
-	GgDropProbedConditions(root, rel);
-	GgAddFilterPaths(root, rel, rte);
-	GgAddBitmapPaths(root, rel, rte);
-}
-
 bool
 GgIsPlanning(void)
 {
@@ -258,8 +245,6 @@ GgInitPlanner(void)
 {
 	prev_planner_hook = planner_hook;
 	planner_hook = PlanQuery;
-	prev_pathlist_hook = set_rel_pathlist_hook;
-	set_rel_pathlist_hook = AddPaths;
 	RegisterCustomScanMethods(&gg_bitmap_scan);
 	RegisterCustomScanMethods(&gg_partitions);
 }

@@ -71,12 +71,15 @@ GgPathIsRefused(const Path *path)
 extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 
 /*
- * What the hook of plan.c does to a table: conditions of partition_probes leave it (probe_plan.c),
+ * What the hook of paths.c does to a table: conditions of partition_probes leave it (probe_plan.c),
  * and paths are added (filter_path.c, bitmap_path.c, which restricts the paths that are there).
  */
 extern void GgDropProbedConditions(PlannerInfo *root, RelOptInfo *rel);
 extern void GgAddFilterPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
 extern void GgAddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
+
+/* Called by _PG_init.  From then on tables have them. */
+extern void GgInitPaths(void);
 
 /* Likewise of a finished plan: partitions that are searched together (partition_plan.c). */
 extern void GgSearchPartitionsTogether(PlannedStmt *stmt);
