@@ -8,7 +8,7 @@
 
 static set_rel_pathlist_hook_type prev_hook = NULL;
 
-/* Behind those of other libraries.  Bitmaps restrict the paths that are there, so they come last. */
+/* Behind those of other libraries; bitmaps restrict the paths that are there, and so come last. */
 static void
 AddPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 {
