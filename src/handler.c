@@ -6,7 +6,6 @@
 #include "am/am.h"
 #include "build/build.h"
 #include "many/probes.h"
-#include "exec/bitmap_scan.h"
 #include "plan/planner.h"
 #include "scan/scan.h"
 #include "storage/filter_keys.h"
@@ -31,11 +30,8 @@ _PG_init(void)
 	GgInitOptions();
 	GgInitAlter();
 	GgInitPlanner();
+	GgInitPaths();
 	GgInitProbes();
-	/* bitmaps restrict the paths that are there */
-	GgInitFilterPaths();
-	GgInitBitmapScan();
-	GgInitPartitions();
 	GgInitExplain();
 	GgInitExpectedRows();
 	GgInitRecentBuffers();

@@ -211,12 +211,10 @@ make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_param
 	if (gg_algorithm_of(params, data->metric) == GG_ALGORITHM_GRNND && input == NULL)
 		return make_pools(data, params, run, state, stats);
 	state->near_length = params->intermediate_graph_degree;
-	if (input == NULL)
-		return gg_cuda_knn_rows(data, params, run, &state->copy, &state->near_lists, NULL, stats);
-	GG_TRY(gg_cuda_extension_plan(&described, input, params, run.control, &plan));
+	if (input != NULL)
+		GG_TRY(gg_cuda_extension_plan(&described, input, params, run.control, &plan));
 	if (plan.base == 0)
-		return gg_cuda_merge_rows(data, input, params, run, &state->copy, &state->near_lists,
-								  stats);
+		return gg_cuda_knn_rows(data, params, run, &state->copy, &state->near_lists, NULL, stats);
 	return gg_cuda_extend_rows(data, input, params, &plan, run, &out, stats);
 }
 
@@ -415,7 +413,7 @@ gg_cuda_merge(const gg_dataset *data, const gg_merge_input *input, const gg_buil
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
 	GG_TRY(gg_merge_check(data, input, params, __func__));
-	GG_TRY(check_memory(data, 0, gg_cuda_merge_bytes(data->n, input, params), params, control));
+	GG_TRY(check_memory(data, 0, gg_cuda_merge_bytes(data->n, input), params, control));
 	return make_graph(data, input, params, control, graph, out);
 }
 

@@ -3,7 +3,7 @@
  *		Few rows into a large graph, by searching it: GGM's incremental case.
  *
  * Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021, section 5
- * has a merge compare all rows again (merge.cu).  Where one part, the base, has most of the rows,
+ * has a merge compare all rows again.  Where one part, the base, has most of the rows,
  * what is new of their neighbours follows from those of the few others:
  *
  *	1. Each of the others is searched for in the base's graph, by the kernels of searches.  Its list
@@ -480,7 +480,7 @@ gg_cuda_extension_plan(const gg_dataset *data, const gg_merge_input *input,
 	bool		fits;
 
 	*plan = {};
-	if (input->way == GG_MERGE_JOIN || params->init == GG_INIT_RANDOM)
+	if (params->init == GG_INIT_RANDOM)
 		return gg_ok();
 	GG_TRY(count_parts(input->parts, data->n, control, sizes));
 	for (uint32_t part = 1; part <= UINT8_MAX; part++)
@@ -800,6 +800,12 @@ unite_lists(extending *e)
 		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
 	}
 	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
+}
+
+uint64_t
+gg_cuda_merge_bytes(uint32_t n, const gg_merge_input *input)
+{
+	return n * (1 + (uint64_t) input->length * sizeof(uint32_t));
 }
 
 gg_status

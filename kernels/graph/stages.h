@@ -7,7 +7,6 @@
  *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
  *	knn_graph.cu	GNND iterations; gnnd.cuh: step by step
  *	lists.cu		random lists, exact last distances
- *	merge.cu		the same over lists that are known of parts: GGM
  *	extend.cu		few rows into a large graph, by searching it
  *	optimize.cu		rank-based reordering; detours.cuh: edges and their detours
  *	tsdg.cu			two-stage diversification
@@ -188,7 +187,8 @@ gg_cuda_list_length(uint32_t k)
 }
 
 /*
- * Rows of several parts, of which lists are known (merge.cu).  Rows of one part are not compared,
+ * Rows of several parts, of which lists are known: GGM as in the paper, which only its bench does
+ * (test/engine/cuda/papers/join.cu).  Rows of one part are not compared,
  * but those of part 0 are.  What takes parts, NULL in a build, adds to the lists that are there,
  * and passes over ids from n on, which are no rows.
  */
@@ -414,16 +414,9 @@ extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *par
 								  gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
 								  gg_build_stats *stats);
 
-/* The same by merging. */
-extern gg_status gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input,
-									const gg_build_params *params, const gg_cuda_run &run,
-									gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
-									gg_build_stats *stats);
-
 /*
  * A merge by search (extend.cu): the plan, made of what is in host memory alone.  base: the part
- * whose graph is searched; 0: the merge is another one (merge.cu).  others: the rows of no or
- * another part.
+ * whose graph is searched; 0: all is built anew.  others: the rows of no or another part.
  */
 typedef struct gg_cuda_extension
 {
@@ -451,9 +444,8 @@ extern gg_status gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *i
 									 const gg_cuda_run &run, const gg_cuda_extended *out,
 									 gg_build_stats *stats);
 
-/* The device memory that a merge, of either kind, takes beyond that of a build. */
-extern uint64_t gg_cuda_merge_bytes(uint32_t n, const gg_merge_input *input,
-									const gg_build_params *params);
+/* The device memory that a merge takes beyond that of a build. */
+extern uint64_t gg_cuda_merge_bytes(uint32_t n, const gg_merge_input *input);
 
 /*
  * The end of a stage: without it the next stage's pace would start counting with a queue that is

@@ -56,7 +56,7 @@ static __device__ __forceinline__ void
 add_quad(uint4 quad, const uint4 *query, uint32_t pitch, level_sums &sums)
 {
 	constexpr uint32_t planes = 8 / BITS;
-	constexpr uint32_t mask = BITS == 8 ? 0xFFFFFFFFu : BITS == 4 ? 0x0F0F0F0Fu : 0x03030303u;
+	constexpr uint32_t mask = BITS == 8 ? 0xFFFFFFFFu : 0x0F0F0F0Fu;
 
 #pragma unroll
 	for (uint32_t plane = 0; plane < planes; plane++)
@@ -224,15 +224,8 @@ template <typename CALL>
 static cudaError_t
 with_bits(const search_view *view, CALL call)
 {
-	switch (view->code_bits)
-	{
-		case 8:
-			return call(std::integral_constant<int, 8>());
-		case 4:
-			return call(std::integral_constant<int, 4>());
-		default:
-			return call(std::integral_constant<int, 2>());
-	}
+	return view->code_bits == 8 ? call(std::integral_constant<int, 8>()) :
+		call(std::integral_constant<int, 4>());
 }
 
 cudaError_t

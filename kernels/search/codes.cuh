@@ -18,7 +18,7 @@
 static __host__ __device__ constexpr uint32_t
 code_bits_of(int path)
 {
-	return path == WALK_CODE8 ? 8 : path == WALK_CODE4 ? 4 : path == WALK_CODE2 ? 2 : 0;
+	return path == WALK_CODE8 ? 8 : path == WALK_CODE4 ? 4 : 0;
 }
 
 static __host__ __device__ constexpr bool

@@ -154,8 +154,6 @@ with_walk_path(walk_path path, CALL call)
 			return call(std::integral_constant<int, WALK_CODE8>());
 		case WALK_CODE4:
 			return call(std::integral_constant<int, WALK_CODE4>());
-		case WALK_CODE2:
-			return call(std::integral_constant<int, WALK_CODE2>());
 		case WALK_CODE_L1:
 			return call(std::integral_constant<int, WALK_CODE_L1>());
 		default:

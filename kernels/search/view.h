@@ -43,10 +43,9 @@ typedef enum walk_path
 	WALK_FLOAT_L2,				/* fp32 rows, scalar */
 	WALK_FLOAT_DOT,
 	WALK_FLOAT_L1,
-	WALK_CODE8,					/* codes of 8, 4 and 2 bits on tensor cores: L2, IP, cosine */
+	WALK_CODE8,					/* codes of 8 and 4 bits on tensor cores: L2, IP, cosine */
 	WALK_CODE4,
-	WALK_CODE2,
-	WALK_CODE_L1				/* of 8 or 4 bits, scalar */
+	WALK_CODE_L1				/* the same, scalar */
 } walk_path;
 
 /*

@@ -19,7 +19,7 @@
  *	3. A walk orders its list by fp16 distances, or by codes.  The rows as stored then give the
  *	   final order in fp32 (rerank.cuh).
  *	4. Records of codes are products on the tensor cores, too: of bytes, by integers.  Columns 0
- *	   and 1 are the high and the low bytes of the query.  Bytes of 4 or 2 bits an element go
+ *	   and 1 are the high and the low bytes of the query.  Bytes of 4 bits an element go
  *	   through once for each of their planes.  The query has zeros where a record has its head.
  *
  * Why forgetting is harmless: the visited set may be emptied when it fills, provided that the
@@ -232,7 +232,7 @@ template <uint32_t BITS>
 static __device__ __forceinline__ uint32_t
 code_plane(uint32_t bytes, uint32_t plane)
 {
-	return BITS == 8 ? bytes : bytes >> (plane * BITS) & (BITS == 4 ? 0x0F0F0F0Fu : 0x03030303u);
+	return BITS == 8 ? bytes : bytes >> (plane * BITS) & 0x0F0F0F0Fu;
 }
 
 /* The same as sum_16_rows() of records, by products. */

@@ -456,8 +456,7 @@ place_codes(gg_index *index, const fill_layout *layout)
 	view->walk_quads = gg_code_record_bytes(shape->codes, shape->dim) / 16;
 	/* a float of each element, or two bytes */
 	view->walk_pad = code_plane_bytes(view->walk_quads) * (8 / bits) / (rounds == 0 ? 1 : 2);
-	view->path = rounds == 0 ? WALK_CODE_L1 : bits == 8 ? WALK_CODE8 : bits == 4 ? WALK_CODE4 :
-		WALK_CODE2;
+	view->path = rounds == 0 ? WALK_CODE_L1 : bits == 8 ? WALK_CODE8 : WALK_CODE4;
 	GG_TRY(place_mean(index, layout));
 	GG_CUDA_TRY(search_codes_ready(&index->device));
 	if (rounds == 0)

@@ -47,13 +47,10 @@ CheckIndex(Relation index)
 {
 	const GgOptions *old = (const GgOptions *) index->rd_options;
 	const GgOptions *new = NewOptions(RelationGetRelid(index));
-	const GgOpclass *opclass;
 
 	if (new == NULL || (old != NULL && memcmp(old, new, sizeof(GgOptions)) == 0))
 		return;
-	opclass = GgIndexOpclass(index);
-	(void) GgStoredElement(opclass, new);
-	GgCheckCodes(opclass->metric, new);
+	(void) GgStoredElement(GgIndexOpclass(index), new);
 }
 
 static bool

@@ -217,39 +217,26 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 		IndexGetRelation(indexoid, true) : InvalidOid;
 	Contents	contents = {.bytes = -1};
 	GgIndexStat stat;
-	const char *hint;
 	TupleDesc	tupdesc = GgResultRow(fcinfo, INDEXES_COLUMNS);
-	Datum		values[INDEXES_COLUMNS];
-	bool		nulls[INDEXES_COLUMNS] = {0};
-	int			c = 0;
+	GgRow		row = {0};
 
 	if (OidIsValid(heapoid))
 		LookInto(indexoid, heapoid, &contents);
 	GgStatOfIndex(indexoid, &stat);
-	hint = Hint(valid, &contents, &stat);
 
-	nulls[c] = contents.bytes < 0;
-	values[c++] = Int64GetDatum(contents.bytes);
-	for (int i = c; i < c + 6; i++)
-		nulls[i] = !contents.known;
-	values[c++] = Int64GetDatum(contents.rows);
-	values[c++] = Int64GetDatum(contents.delta_rows);
-	values[c++] = Float8GetDatum((double) contents.delta_rows / Max(contents.rows, 1));
-	values[c++] = Int64GetDatum(contents.dead_rows);
-	values[c++] = Int32GetDatum(contents.segments);
-	values[c++] = contents.known ? CStringGetTextDatum(contents.storage) : (Datum) 0;
-	nulls[c] = stat.state == NULL;
-	values[c++] = Int32GetDatum(stat.device);
-	values[c++] = CStringGetTextDatum(stat.state != NULL ? stat.state : "cpu");
-	nulls[c] = nulls[c + 1] = !stat.counted;
-	values[c++] = Int64GetDatum((int64) stat.queries_gpu);
-	values[c++] = Int64GetDatum((int64) stat.queries_cpu);
-	nulls[c] = hint == NULL;
-	values[c] = hint != NULL ? CStringGetTextDatum(hint) : (Datum) 0;
-	c++;
-	nulls[c] = !contents.known;
-	values[c++] = contents.known ? CStringGetTextDatum(GgAlgorithmName(contents.algorithm)) :
-		(Datum) 0;
-	Assert(c == INDEXES_COLUMNS);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
+	GgPut(&row, contents.bytes >= 0, Int64GetDatum(contents.bytes));
+	GgPut(&row, contents.known, Int64GetDatum(contents.rows));
+	GgPut(&row, contents.known, Int64GetDatum(contents.delta_rows));
+	GgPut(&row, contents.known,
+		  Float8GetDatum((double) contents.delta_rows / Max(contents.rows, 1)));
+	GgPut(&row, contents.known, Int64GetDatum(contents.dead_rows));
+	GgPut(&row, contents.known, Int32GetDatum(contents.segments));
+	GgPutText(&row, contents.known ? contents.storage : NULL);
+	GgPut(&row, stat.state != NULL, Int32GetDatum(stat.device));
+	GgPutText(&row, stat.state != NULL ? stat.state : "cpu");
+	GgPut(&row, stat.counted, Int64GetDatum((int64) stat.queries_gpu));
+	GgPut(&row, stat.counted, Int64GetDatum((int64) stat.queries_cpu));
+	GgPutText(&row, Hint(valid, &contents, &stat));
+	GgPutText(&row, contents.known ? GgAlgorithmName(contents.algorithm) : NULL);
+	PG_RETURN_DATUM(GgRowDatum(tupdesc, &row, INDEXES_COLUMNS));
 }

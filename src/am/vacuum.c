@@ -19,7 +19,7 @@
  */
 #include "am/am.h"
 #include "maintain/merge.h"
-#include "service/shared/service.h"
+#include "service/shared/settings.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
@@ -228,7 +228,7 @@ VacuumSegment(VacuumState *state, uint32 id, bool late, bool last)
 		state->pages++;
 		state->late_pages += late;
 	}
-	GgHold(last ? GG_HOLD_VACUUM_LAST : GG_HOLD_VACUUM_SEGMENT);
+	GgHold(last ? GG_FAULT_HOLD_VACUUM_LAST : GG_FAULT_HOLD_VACUUM_SEGMENT);
 	StoreSegmentDead(state, id, dead);
 }
 
@@ -307,7 +307,7 @@ VacuumDelta(VacuumState *state)
 		UnlockReleaseBuffer(buffer);
 		state->pages++;
 	}
-	GgHold(GG_HOLD_VACUUM_DELTA);
+	GgHold(GG_FAULT_HOLD_VACUUM_DELTA);
 	StoreDeltaDead(state, begin, dead, state->stats->tuples_removed > removed);
 	pfree(dead);
 }
@@ -564,7 +564,7 @@ GiveBack(VacuumState *state)
 	/* parallel mode does not allow to assign one */
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
-	GgHold(GG_HOLD_GIVE_BACK);
+	GgHold(GG_FAULT_HOLD_GIVE_BACK);
 	buffer = GgLockDirectory(index, meta);
 	nruns = ChooseDeadRuns(meta, found, nruns, runs);
 	if (nruns == 0 && !HasDeadSegment(meta))

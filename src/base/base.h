@@ -208,6 +208,31 @@ extern TupleDesc GgResultRow(FunctionCallInfo fcinfo, int columns);
 /* The same of a function of several rows, which go to the tuplestore. */
 extern ReturnSetInfo *GgInitRows(FunctionCallInfo fcinfo, int columns);
 
+/* A row that is put together column by column; zeros before. */
+#define GG_ROW_COLUMNS	40
+
+typedef struct GgRow
+{
+	int			count;
+	Datum		values[GG_ROW_COLUMNS];
+	bool		nulls[GG_ROW_COLUMNS];
+} GgRow;
+
+/* The next column: the value, or NULL where it is not known. */
+static inline void
+GgPut(GgRow *row, bool known, Datum value)
+{
+	row->nulls[row->count] = !known;
+	row->values[row->count++] = value;
+}
+
+/* The same of a text, which NULL or an empty one stand for NULL. */
+extern void GgPutText(GgRow *row, const char *text);
+
+/* A row of all its columns as the result of a function, or among several. */
+extern Datum GgRowDatum(TupleDesc desc, GgRow *row, int columns);
+extern void GgAddRow(ReturnSetInfo *result, GgRow *row, int columns);
+
 /* ---- interrupts.c ------------------------------------------------------ */
 
 /*

@@ -68,7 +68,6 @@ static relopt_enum_elt_def code_values[] = {
 	{"none", GG_CODES_NONE},
 	{"int8", GG_CODES_INT8},
 	{"int4", GG_CODES_INT4},
-	{"int2", GG_CODES_INT2},
 	{NULL, 0}
 };
 
@@ -234,8 +233,8 @@ GgInitOptions(void)
 	add_enum_reloption(gg_relopt_kind, "codes",
 					   "Codes of vectors that walks on the CPU measure by",
 					   code_values, GG_CODES_AUTO,
-					   gettext_noop("Valid values are \"auto\", \"none\", \"int8\", \"int4\" and "
-									"\"int2\"."),
+					   gettext_noop("Valid values are \"auto\", \"none\", \"int8\" and "
+									"\"int4\"."),
 					   ShareUpdateExclusiveLock);
 	add_bool_reloption(gg_relopt_kind, "learn_queries",
 					   "Learn edges from queries that the index is asked",

@@ -9,7 +9,9 @@
 #include "base/base.h"
 
 #include "funcapi.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/tuplestore.h"
 
 static void
 CheckColumns(FunctionCallInfo fcinfo, TupleDesc desc, int columns)
@@ -42,4 +44,26 @@ GgInitRows(FunctionCallInfo fcinfo, int columns)
 	InitMaterializedSRF(fcinfo, 0);
 	CheckColumns(fcinfo, result->setDesc, columns);
 	return result;
+}
+
+void
+GgPutText(GgRow *row, const char *text)
+{
+	const bool	known = text != NULL && text[0] != '\0';
+
+	GgPut(row, known, known ? CStringGetTextDatum(text) : (Datum) 0);
+}
+
+Datum
+GgRowDatum(TupleDesc desc, GgRow *row, int columns)
+{
+	Assert(row->count == columns);
+	return HeapTupleGetDatum(heap_form_tuple(desc, row->values, row->nulls));
+}
+
+void
+GgAddRow(ReturnSetInfo *result, GgRow *row, int columns)
+{
+	Assert(row->count == columns);
+	tuplestore_putvalues(result->setResult, result->setDesc, row->values, row->nulls);
 }

@@ -18,8 +18,8 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
-/* Disk space asked for in one call. */
-#define RESERVE_SLICE		((Size) 64 * 1024 * 1024)
+/* Disk space, or memory, asked for in one call, which takes some ms. */
+#define RESERVE_SLICE		((Size) 16 * 1024 * 1024)
 
 /*
  * Mapped files of this process at a time: rows and the engine's scratch files, of a merge and of
@@ -105,12 +105,11 @@ GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives)
 	mapped[nmapped++] = temp->fd;
 }
 
-void
-GgReserveTempFile(int fd, Size offset, Size bytes)
+bool
+GgReserveFile(int fd, Size offset, Size bytes)
 {
 	Size		end = offset + bytes;
 
-	CheckLimit(fd, bytes);
 	while (offset < end)
 	{
 		Size		piece = Min(end - offset, RESERVE_SLICE);
@@ -121,14 +120,32 @@ GgReserveTempFile(int fd, Size offset, Size bytes)
 		else if (rc != EINTR)
 		{
 			errno = rc;
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not extend a temporary file of a gpugraph index: %m"),
-					 errhint("Increase maintenance_work_mem, so that none is needed, or make room "
-							 "where temp_tablespaces is.")));
+			return false;
 		}
 		GgCheckInterrupts();
 	}
+	return true;
+}
+
+int
+GgOpenFileOf(int pid, int fd)
+{
+	char		path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+void
+GgReserveTempFile(int fd, Size offset, Size bytes)
+{
+	CheckLimit(fd, bytes);
+	if (!GgReserveFile(fd, offset, bytes))
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not extend a temporary file of a gpugraph index: %m"),
+				 errhint("Increase maintenance_work_mem, so that none is needed, or make room "
+						 "where temp_tablespaces is.")));
 }
 
 void
@@ -155,6 +172,19 @@ void
 GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives)
 {
 	elog(ERROR, "mapped temporary files are not supported here");
+}
+
+bool
+GgReserveFile(int fd, Size offset, Size bytes)
+{
+	return bytes == 0;
+}
+
+int
+GgOpenFileOf(int pid, int fd)
+{
+	errno = ENOSYS;
+	return -1;
 }
 
 void

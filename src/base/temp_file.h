@@ -50,6 +50,18 @@ extern void GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives);
  */
 extern void GgReserveTempFile(int fd, Size offset, Size bytes);
 
+/*
+ * The same of any file, memory without a name among them; what is counted is the caller's to see
+ * to.  False: errno says why.
+ */
+extern bool GgReserveFile(int fd, Size offset, Size bytes);
+
+/*
+ * A file of another process of the same user, by its number there.  -1: errno says why.  Threads
+ * may call it.
+ */
+extern int	GgOpenFileOf(int pid, int fd);
+
 /* All bytes up to this one are reserved from now on; counts as above. */
 extern void GgGrowTempFile(GgTempFile *temp, Size bytes);
 

@@ -169,16 +169,6 @@ MapFile(GgArea *area, int fd)
 	return true;
 }
 
-/* The leader's file, by a name that any process of the same user can open. */
-static int
-OpenFile(const GgAreaShared *shared)
-{
-	char		path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", shared->leader_pid, shared->leader_fd);
-	return open(path, O_RDWR | O_CLOEXEC);
-}
-
 /* Close a file (or -1) that was not mapped, and give back its place; errno stays. */
 static void
 GiveUpFile(int fd)
@@ -212,8 +202,8 @@ GgCreateArea(GgArea *area)
 		shared->leader_pid = MyProcPid;
 		shared->leader_fd = fd;
 		/* try what a worker will do: here there is still another way */
-		if (fd < 0 || ftruncate(fd, layout.bytes) != 0 || (again = OpenFile(shared)) < 0 ||
-			!MapFile(area, fd))
+		if (fd < 0 || ftruncate(fd, layout.bytes) != 0 ||
+			(again = GgOpenFileOf(MyProcPid, fd)) < 0 || !MapFile(area, fd))
 			GiveUpFile(fd);
 		if (again >= 0)
 			close(again);
@@ -238,7 +228,7 @@ GgAttachArea(GgArea *area)
 
 	if (AcquireExternalFD())
 	{
-		fd = OpenFile(area->shared);
+		fd = GgOpenFileOf(area->shared->leader_pid, area->shared->leader_fd);
 		if (fd >= 0 && MapFile(area, fd))
 			return true;
 		GiveUpFile(fd);
@@ -260,24 +250,6 @@ ReportNoArea(int error)
 			 errmsg("could not get shared memory for an index build: %m"),
 			 errhint("Lower maintenance_work_mem, "
 					 "so that the index is built in smaller segments.")));
-}
-
-/*
- * For kernels before 5.14, which hold the file's lock meanwhile: processes get their memory one
- * after the other.
- */
-static void
-ReserveInFile(GgArea *area, Size offset, Size bytes)
-{
-	int			rc;
-
-	do
-	{
-		GgCheckInterrupts();
-		rc = posix_fallocate(area->fd, offset, bytes);
-	} while (rc == EINTR);
-	if (rc != 0)
-		ReportNoArea(rc);
 }
 
 /*
@@ -308,7 +280,9 @@ GgReserveArea(GgArea *area, const void *start, Size bytes)
 			offset += piece;
 		else if (errno == EINVAL)
 		{
-			ReserveInFile(area, offset, Min(end, area->bytes) - offset);
+			/* kernels before 5.14: processes get their memory one after the other */
+			if (!GgReserveFile(area->fd, offset, Min(end, area->bytes) - offset))
+				ReportNoArea(errno);
 			return;
 		}
 		else if (errno != EINTR)

@@ -279,7 +279,6 @@ ggbuildempty(Relation index)
 
 	GgGetOptions(index, &options);
 	GgInitMeta(meta, index, &options);
-	(void) GgBuildCodes(meta, &options);
 	buffer = GgExtendOne(index, INIT_FORKNUM);
 	Assert(BufferGetBlockNumber(buffer) == GG_META_BLKNO);
 	START_CRIT_SECTION();

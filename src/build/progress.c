@@ -12,37 +12,23 @@
 char *
 ggbuildphasename(int64 phase)
 {
-	switch (phase)
-	{
-		case PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE:
-			return "initializing";
-		case GG_BUILD_LOAD:
-			return "loading vectors";
-		case GG_BUILD_DEDUPLICATE:
-			return "removing duplicates";
-		case GG_BUILD_UPLOAD:
-			return "copying vectors to the device";
-		case GG_BUILD_WRITE_ROWS:
-			return "writing vectors";
-		case GG_BUILD_GRAPH + GG_PHASE_KNN_INIT:
-			return "finding first neighbors";
-		case GG_BUILD_GRAPH + GG_PHASE_KNN_DESCENT:
-			return "refining neighbors";
-		case GG_BUILD_GRAPH + GG_PHASE_OPTIMIZE:
-			return "selecting edges";
-		case GG_BUILD_GRAPH + GG_PHASE_CONNECT:
-			return "connecting the graph";
-		case GG_BUILD_LEARN:
-			return "learning edges";
-		case GG_BUILD_WRITE:
-			return "writing index";
-		case GG_BUILD_SYNC:
-			return "syncing index";
-		case GG_BUILD_HAND_OVER:
-			return "handing over to the GPU service";
-		default:
-			return NULL;
-	}
+	static char *const names[] = {
+		[PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE] = "initializing",
+		[GG_BUILD_LOAD] = "loading vectors",
+		[GG_BUILD_DEDUPLICATE] = "removing duplicates",
+		[GG_BUILD_UPLOAD] = "copying vectors to the device",
+		[GG_BUILD_WRITE_ROWS] = "writing vectors",
+		[GG_BUILD_GRAPH + GG_PHASE_KNN_INIT] = "finding first neighbors",
+		[GG_BUILD_GRAPH + GG_PHASE_KNN_DESCENT] = "refining neighbors",
+		[GG_BUILD_GRAPH + GG_PHASE_OPTIMIZE] = "selecting edges",
+		[GG_BUILD_GRAPH + GG_PHASE_CONNECT] = "connecting the graph",
+		[GG_BUILD_LEARN] = "learning edges",
+		[GG_BUILD_WRITE] = "writing index",
+		[GG_BUILD_SYNC] = "syncing index",
+		[GG_BUILD_HAND_OVER] = "handing over to the GPU service"
+	};
+
+	return phase >= 0 && phase < lengthof(names) ? names[phase] : NULL;
 }
 
 void

@@ -9,7 +9,7 @@
  */
 #include "build/segment.h"
 #include "build/deduplicate.h"
-#include "service/shared/service.h"
+#include "service/shared/settings.h"
 #include "storage/graph_memory.h"
 
 #include "utils/memutils.h"
@@ -143,7 +143,7 @@ StartThread(GgBuild *build, GgSegmentWork *work)
 	};
 	gg_status	status;
 
-	GgHold(GG_HOLD_BUILD);
+	GgHold(GG_FAULT_HOLD_BUILD);
 	ChooseOthers(build, work);
 	task.others = work->others;
 	task.nothers = work->nothers;
@@ -312,13 +312,20 @@ EngineCancelled(void *ctx)
 	return GgServeInterrupts(&build->caught);
 }
 
+/* Of engine calls beside the build of a graph. */
+static gg_control
+ControlOf(GgBuild *build)
+{
+	return (gg_control) {
+		.cancelled = EngineCancelled, .ctx = build, .threads = build->plan.control.threads
+	};
+}
+
 /* Learn the edges of the index's sample, if there is one. */
 static void
 LearnEdges(GgBuild *build, GgSegmentWork *work)
 {
-	gg_control	control = {
-		.cancelled = EngineCancelled, .ctx = build, .threads = build->plan.control.threads
-	};
+	const gg_control control = ControlOf(build);
 	GgNewGraph	graph = {
 		.data = DataSet(build, work), .offsets = work->offsets, .graph = &work->graph,
 		.seed = (uint64) build->meta->seed
@@ -344,9 +351,7 @@ static void
 CheckCodes(GgBuild *build, GgSegmentWork *work)
 {
 	GgWriterShared *shared = build->process.writer.shared;
-	gg_control	control = {
-		.cancelled = EngineCancelled, .ctx = build, .threads = build->plan.control.threads
-	};
+	const gg_control control = ControlOf(build);
 	const gg_dataset data = DataSet(build, work);
 	const gg_code_kind kind = {
 		.metric = build->meta->metric, .dim = build->meta->dimensions,

@@ -118,15 +118,13 @@ gg_element_size(gg_element element)
 
 /*
  * Codes of rows, by which walks measure instead of by rows: so many bits an element.  Distances
- * from them are estimates.  engine/rules/codes.h defines them for all engines.  GG_CODES_INT2 is
- * not for GG_METRIC_L1.
+ * from them are estimates.  engine/rules/codes.h defines them for all engines.
  */
 typedef enum gg_codes
 {
 	GG_CODES_NONE = 0,
 	GG_CODES_INT8 = 1,
-	GG_CODES_INT4 = 2,
-	GG_CODES_INT2 = 3
+	GG_CODES_INT4 = 2
 } gg_codes;
 
 typedef struct gg_dataset
@@ -276,10 +274,8 @@ typedef struct gg_graph
 /* How merge() finds neighbours in other parts. */
 typedef enum gg_merge_way
 {
-	GG_MERGE_AUTO = 0,			/* the engine's own choice */
-	/* these for tests and benches alone; where one way cannot be taken, the other is */
-	GG_MERGE_JOIN = 1,			/* rows of all parts are compared: [GNND, section 5] */
-	GG_MERGE_SEARCH = 2			/* the largest part's graph is searched for the others' rows */
+	GG_MERGE_AUTO = 0,			/* the engine's own choice: by search, or all rows anew */
+	GG_MERGE_SEARCH = 2			/* for tests and benches: by search wherever that can be */
 } gg_merge_way;
 
 /*
@@ -672,15 +668,13 @@ typedef struct gg_engine
 						  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
 
 	/*
-	 * One graph of the rows of several: GGM [GNND, section 5], which compares rows of different
-	 * parts alone, and takes the lists of a part as they are.  Rows of part 0 are compared with
-	 * all.  With params->init it starts from pivot cells, or from random rows as in the paper.
-	 * Where one part has most of the rows, less is compared: that part's graph is searched for the
-	 * other rows (engine/cpu/build/extend.c; kernels/build/extend.cu, where rows near which none is
-	 * found keep their edges).  The rest is as in build(), which takes no less memory than this
-	 * does beyond its input.  Of GRNND's graphs the lists of rows are merged, of
-	 * intermediate_graph_degree, and edges are chosen of these as of pools.  The contract of the
-	 * rest is in src/engine/cpu/graph/merge.c.  GG_EINVAL also for a list that names no row.
+	 * One graph of the rows of several: GGM [GNND, section 5] where one part has most of the rows,
+	 * whose graph is searched for the other rows (engine/cpu/build/extend.c;
+	 * kernels/build/extend.cu, where rows near which none is found keep their edges).  Part 0 is
+	 * rows of no graph.  Otherwise the graph is built anew.  The rest is as in build(), which takes
+	 * no less memory than this does beyond its input.  Of GRNND's graphs the lists of rows are
+	 * merged, of intermediate_graph_degree, and edges are chosen of these as of pools.  GG_EINVAL
+	 * also for a list that names no row.
 	 */
 	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,
 						  const gg_build_params *params, const gg_control *control,

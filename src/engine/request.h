@@ -110,9 +110,9 @@ gg_request_joins(const gg_request *a, const gg_request *b, uint32_t list, uint64
 }
 
 /*
- * How many nodes of a walk by codes are measured by row.  The defaults lose nothing, or with 2 bits
- * little, against more.  Errors of codes are larger where there are few dimensions, and where rows
- * lie far from the origin, which the defaults do not know.  Figures are in test/bench/RESULTS.md.
+ * How many nodes of a walk by codes are measured by row.  The defaults lose nothing against
+ * more.  Errors of codes are larger where there are few dimensions, and where rows lie far from the
+ * origin, which the defaults do not know.  Figures are in test/bench/RESULTS.md.
  */
 static inline uint32_t
 gg_rerank_size(const gg_search_params *params, gg_codes codes, uint32_t dim)
@@ -121,10 +121,8 @@ gg_rerank_size(const gg_search_params *params, gg_codes codes, uint32_t dim)
 
 	if (size == 0 && codes == GG_CODES_INT8)
 		size = params->k + params->k / 10 + 5;
-	else if (size == 0 && codes == GG_CODES_INT4)
-		size = params->k + params->k / 2 + (dim < 256 ? 32 : 16);
 	else if (size == 0)
-		size = 2 * params->k + (dim < 256 ? 128 : 64);
+		size = params->k + params->k / 2 + (dim < 256 ? 32 : 16);
 	if (size < params->k)
 		size = params->k;
 	return size < params->itopk_size ? size : params->itopk_size;

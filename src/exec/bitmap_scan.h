@@ -18,7 +18,4 @@ extern const CustomScanMethods gg_bitmap_scan;
 /* How many TIDs such a scan holds in memory; a bitmap of more is left out. */
 extern uint32 GgMostBitmapTids(void);
 
-/* Called by _PG_init.  From then on the planner knows such scans. */
-extern void GgInitBitmapScan(void);
-
 #endif							/* GG_BITMAP_SCAN_H */

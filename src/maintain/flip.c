@@ -12,6 +12,7 @@
  * Then one WAL record flips the directory.
  */
 #include "maintain/merge_state.h"
+#include "service/shared/settings.h"
 
 #include "access/relation.h"
 #include "access/xact.h"
@@ -51,7 +52,7 @@ WriteCoded(GgMerge *merge, GgKind kind, const void *data, uint64 bytes, GgCoder 
 		GgBeginSlice(merge->target);
 		if (array->written == array->taken &&
 			GgTakeForArray(merge->target->index, merge->target->heap, array))
-			GgHold(GG_HOLD_LENGTHEN);
+			GgHold(GG_FAULT_HOLD_LENGTHEN);
 		count = Min(array->taken - array->written, GG_WRITE_PAGES);
 		GgWritePages(merge->target->index, merge->meta->instance, array, array->written, count);
 		array->written += count;
@@ -477,7 +478,7 @@ GgFinishMerge(GgMerge *merge)
 				merge->target->meanwhile = NULL;
 		}
 		GgBeginSlice(merge->target);
-		GgHold(GG_HOLD_MERGE);
+		GgHold(GG_FAULT_HOLD_MERGE);
 		done = Flip(merge);
 		GgEndSlice(merge->target);
 	}

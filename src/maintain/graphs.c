@@ -2,9 +2,8 @@
  * graphs.c
  *		What a merge knows from its inputs' graphs, and when it is worth reading them.
  *
- * The edges of a node are good neighbours of its own segment.  A merge can start from them and
- * look for neighbours in the other segments alone (GGM, engine/cpu/graph/merge.c,
- * engine/cpu/build/extend.c), or build anew.
+ * The edges of a node are good neighbours of its own segment.  A merge can start from them and look
+ * for neighbours in the other segments alone (GGM, engine/cpu/build/extend.c), or build anew.
  *
  * The rule: the CPU engine takes what is faster at equal recall, within 0.002.  That is GGM where
  * at most 36% of all pairs of nodes are new: a segment gets a fourth of its own size, as in a merge
@@ -25,10 +24,10 @@
  *	30,000 x 768	10% into 90%	0.56 / 1.57		0.9977, 0.9998 / 0.9972, 0.9989
  *					20% into 80%	0.87 / 1.67		0.9984, 0.9994 / 0.9972, 0.9989
  *
- * Beyond that all rows are compared, from pivot cells.  So two halves of 100,000 x 128 take 5.61 /
- * 5.53, and of 30,000 x 768 3.10 / 4.35.  Built anew is also what was not measured: k-NN lists of
- * more than twice the edges that are stored, and segments that lose more than a tenth of their
- * nodes.
+ * Beyond that the paper compares all rows.  So two halves of 100,000 x 128 took 5.61 / 5.53, and of
+ * 30,000 x 768 3.10 / 4.35: they are built anew.  Built anew is also what was not measured: k-NN
+ * lists of more than twice the edges that are stored, and segments that lose more than a tenth of
+ * their nodes.
  *
  * The CUDA engine searches likewise (kernels/build/extend.cu).  Device seconds of one H200 beside a
  * build's, at equal recall:

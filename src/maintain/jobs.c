@@ -455,8 +455,7 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 	{
 		const Job  *job = &jobs[i];
 		const char *phase = "failed";
-		Datum		values[STAT_COLUMNS];
-		bool		nulls[STAT_COLUMNS] = {0};
+		GgRow		row = {0};
 
 		if (job->state == JOB_FREE || (job->state == JOB_FAILED && job->retry <= now))
 			continue;
@@ -464,15 +463,13 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 			phase = "waiting for a worker";
 		else if (job->state == JOB_RUNNING)
 			phase = job->merging ? phases[job->phase] : "watching";
-		values[0] = Int32GetDatum(job->pid);
-		nulls[0] = job->pid == 0;
-		values[1] = ObjectIdGetDatum(job->database);
-		values[2] = ObjectIdGetDatum(job->index);
-		values[3] = CStringGetTextDatum(phase);
-		values[4] = Int64GetDatum((int64) job->rows);
-		values[5] = TimestampTzGetDatum(job->since);
-		nulls[4] = nulls[5] = !job->merging;
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		GgPut(&row, job->pid != 0, Int32GetDatum(job->pid));
+		GgPut(&row, true, ObjectIdGetDatum(job->database));
+		GgPut(&row, true, ObjectIdGetDatum(job->index));
+		GgPutText(&row, phase);
+		GgPut(&row, job->merging, Int64GetDatum((int64) job->rows));
+		GgPut(&row, job->merging, TimestampTzGetDatum(job->since));
+		GgAddRow(rsinfo, &row, STAT_COLUMNS);
 	}
 	return (Datum) 0;
 }

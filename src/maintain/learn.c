@@ -48,7 +48,7 @@
  *		128, 256, 256, 512		.9502	.8613	4.7
  */
 #include "maintain/merge.h"
-#include "service/shared/service.h"
+#include "service/shared/settings.h"
 
 #include "access/xact.h"
 #include "engine/keys.h"
@@ -413,7 +413,7 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	for (int i = 0; i < learning->plan.ninputs; i++)
 		LearnSegment(learning, &learning->plan.inputs[i]);
 	GgBeginSlice(target);
-	GgHold(GG_HOLD_MERGE);
+	GgHold(GG_FAULT_HOLD_MERGE);
 	if (learning->narrays > 0 || store)
 		Flip(learning);
 	GgEndSlice(target);

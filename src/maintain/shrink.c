@@ -10,7 +10,7 @@
  * moved, and under locks that are never waited for.
  */
 #include "maintain/merge.h"
-#include "service/shared/service.h"
+#include "service/shared/settings.h"
 
 #include "access/table.h"
 #include "access/xact.h"
@@ -184,7 +184,7 @@ Flip(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
 
 	GgBeginSlice(target);
 	locked = CopyChanging(target, meta, moves);
-	GgHold(GG_HOLD_MOVE);
+	GgHold(GG_FAULT_HOLD_MOVE);
 	own = GetTopFullTransactionId();
 	metabuf = GgLockDirectory(target->index, meta);
 	moved = GgFlipMoves(meta, moves, GgParkingXid(own));
@@ -250,7 +250,7 @@ TruncateLocked(GgMergeTarget *target, GgMetaPageData *meta)
 	(void) GgForgetTail(meta);
 	GgStoreMeta(index, target->heap, metabuf, meta);
 	high = GgHighWater(meta);
-	GgHold(GG_HOLD_TRUNCATE);
+	GgHold(GG_FAULT_HOLD_TRUNCATE);
 	RelationTruncate(index, high);
 	ereport(DEBUG1,
 			(errmsg_internal("truncated gpugraph index \"%s\" from %u to %u blocks",

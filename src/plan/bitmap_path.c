@@ -32,7 +32,6 @@
 #include "optimizer/paths.h"
 #include "utils/rel.h"
 
-static set_rel_pathlist_hook_type prev_hook = NULL;
 
 /* ---- cost --------------------------------------------------------------- */
 
@@ -314,15 +313,13 @@ MakePath(PlannerInfo *root, RelOptInfo *rel, const IndexPath *ordered, BitmapHea
 	return &path->path;
 }
 
-static void
-AddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+void
+GgAddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte)
 {
 	List	   *ordered;
 	BitmapHeapPath *bitmap;
 	ListCell   *cell;
 
-	if (prev_hook != NULL)
-		prev_hook(root, rel, rti, rte);
 	if (!GgIsEnabled(GG_BITMAP_FILTER) || !enable_indexscan || !enable_bitmapscan ||
 		!GgTakesIndexPaths(rel, rte) || root->query_pathkeys == NIL ||
 		rel->baserestrictinfo == NIL || rel->lateral_relids != NULL)
@@ -333,12 +330,4 @@ AddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 		return;
 	foreach(cell, ordered)
 		add_path(rel, MakePath(root, rel, (IndexPath *) lfirst(cell), bitmap));
-}
-
-void
-GgInitBitmapScan(void)
-{
-	RegisterCustomScanMethods(&gg_bitmap_scan);
-	prev_hook = set_rel_pathlist_hook;
-	set_rel_pathlist_hook = AddBitmapPaths;
 }

@@ -26,7 +26,6 @@
 #include "optimizer/restrictinfo.h"
 #include "utils/lsyscache.h"
 
-static set_rel_pathlist_hook_type prev_pathlist_hook = NULL;
 
 static bool
 CollationsFit(const IndexOptInfo *index, int column, Oid collation)
@@ -292,13 +291,11 @@ GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte)
 		!IS_DUMMY_REL(rel);
 }
 
-static void
-AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+void
+GgAddFilterPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte)
 {
 	ListCell   *cell;
 
-	if (prev_pathlist_hook != NULL)
-		prev_pathlist_hook(root, rel, rti, rte);
 	if (root->query_pathkeys == NIL || !GgTakesIndexPaths(rel, rte))
 		return;
 	foreach(cell, rel->indexlist)
@@ -315,11 +312,4 @@ AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 			continue;
 		AddFilterPath(root, rel, index);
 	}
-}
-
-void
-GgInitFilterPaths(void)
-{
-	prev_pathlist_hook = set_rel_pathlist_hook;
-	set_rel_pathlist_hook = AddFilterPaths;
 }

@@ -7,6 +7,7 @@
  * is what the new node keeps, without its children, which are the new node's own.  The replacement
  * comes last, so that nothing else in the planner needs to know of it, on any version.
  */
+#include "plan/planner.h"
 #include "scan/scan.h"
 
 #include "scan/sort_key.h"
@@ -19,8 +20,6 @@
 #include "nodes/plannodes.h"
 #include "optimizer/planner.h"
 #include "utils/fmgroids.h"
-
-static planner_hook_type prev_hook = NULL;
 
 static void Replace(Plan **plan);
 
@@ -147,27 +146,12 @@ Replace(Plan **plan)
 	}
 }
 
-static PlannedStmt *
-PlanQuery(GG_PLANNER_PARAMETERS)
+void
+GgSearchPartitionsTogether(PlannedStmt *stmt)
 {
-	PlannedStmt *stmt;
-
-	if (prev_hook != NULL)
-		stmt = prev_hook(GG_PLANNER_ARGUMENTS);
-	else
-		stmt = standard_planner(GG_PLANNER_ARGUMENTS);
 	if (GgIsEnabled(GG_PARTITION_SEARCH))
 	{
 		Replace(&stmt->planTree);
 		ReplaceAll(stmt->subplans);
 	}
-	return stmt;
-}
-
-void
-GgInitPartitions(void)
-{
-	RegisterCustomScanMethods(&gg_partitions);
-	prev_hook = planner_hook;
-	planner_hook = PlanQuery;
 }

@@ -16,6 +16,7 @@
 #include "exec/bitmap_scan.h"
 #include "plan/planner.h"
 #include "scan/monotone.h"
+#include "scan/scan.h"
 #include "scan/sort_key.h"
 #include "base/base.h"
 
@@ -223,6 +224,7 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	SkipInQuery(stmt->planTree);
 	foreach(cell, stmt->subplans)
 		SkipInQuery((Plan *) lfirst(cell));
+	GgSearchPartitionsTogether(stmt);
 	return stmt;
 }
 
@@ -243,4 +245,6 @@ GgInitPlanner(void)
 {
 	prev_planner_hook = planner_hook;
 	planner_hook = PlanQuery;
+	RegisterCustomScanMethods(&gg_bitmap_scan);
+	RegisterCustomScanMethods(&gg_partitions);
 }

@@ -70,8 +70,19 @@ GgPathIsRefused(const Path *path)
  */
 extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 
-/* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
-extern void GgInitFilterPaths(void);
+/*
+ * What the hook of paths.c does to a table: conditions of partition_probes leave it (probe_plan.c),
+ * and paths are added (filter_path.c, bitmap_path.c, which restricts the paths that are there).
+ */
+extern void GgDropProbedConditions(PlannerInfo *root, RelOptInfo *rel);
+extern void GgAddFilterPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
+extern void GgAddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
+
+/* Called by _PG_init.  From then on tables have them. */
+extern void GgInitPaths(void);
+
+/* Likewise of a finished plan: partitions that are searched together (partition_plan.c). */
+extern void GgSearchPartitionsTogether(PlannedStmt *stmt);
 
 /* ---- rank_order.c --------------------------------------------------------- */
 
@@ -113,7 +124,10 @@ extern bool GgPlansCursor(void);
 /* Will the finished plan pass our hook?  Not where another module plans by itself. */
 extern bool GgIsPlanning(void);
 
-/* Called by _PG_init.  From then on finished plans compute no distance that only orders rows. */
+/*
+ * Called by _PG_init.  From then on the planner knows our paths and nodes, and finished plans
+ * compute no distance that only orders rows.
+ */
 extern void GgInitPlanner(void);
 
 /* ---- sort_key.c ----------------------------------------------------------- */

@@ -34,6 +34,7 @@
  * condition it is.
  */
 #include "many/probes.h"
+#include "plan/planner.h"
 
 #include "access/htup_details.h"
 #include "access/stratnum.h"
@@ -76,7 +77,6 @@ static int	partition_probes = 0;
 static bool made_plans = false;
 
 static GgTableHook prev_table_hook = NULL;
-static set_rel_pathlist_hook_type prev_pathlist_hook = NULL;
 
 /* A column, or one of a domain as its base type; or NULL. */
 static const Var *
@@ -529,13 +529,11 @@ WithoutLeftovers(PlannerInfo *root, List *conditions)
 	return list_length(others) < list_length(conditions) ? others : conditions;
 }
 
-static void
-DropConditions(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+void
+GgDropProbedConditions(PlannerInfo *root, RelOptInfo *rel)
 {
 	ListCell   *cell;
 
-	if (prev_pathlist_hook != NULL)
-		prev_pathlist_hook(root, rel, rti, rte);
 	if (partition_probes == 0 || !enable_partition_pruning ||
 		rel->reloptkind != RELOPT_OTHER_MEMBER_REL)
 		return;
@@ -570,6 +568,4 @@ GgInitProbes(void)
 							PGC_USERSET, GUC_EXPLAIN, NULL, AssignProbes, NULL);
 	prev_table_hook = gg_table_hook;
 	gg_table_hook = AddProbes;
-	prev_pathlist_hook = set_rel_pathlist_hook;
-	set_rel_pathlist_hook = DropConditions;
 }

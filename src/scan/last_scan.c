@@ -172,43 +172,29 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 {
 	const GgScanNote *note = &last_scan;
 	TupleDesc	tupdesc = GgResultRow(fcinfo, LAST_SCAN_COLUMNS);
-	Datum		values[LAST_SCAN_COLUMNS] = {0};
-	bool		nulls[LAST_SCAN_COLUMNS] = {0};
+	GgRow		row = {0};
 	bool		may_see;
-	int			c = 0;
 
 	if (!OidIsValid(note->index))
 		PG_RETURN_NULL();
 	may_see = MaySeeRows(note->index);
 
-	values[c++] = ObjectIdGetDatum(note->index);
-	values[c++] = CStringGetTextDatum(GgNoteEngine(note));
-	if (note->by_device == note->queries)
-		nulls[c++] = true;
-	else
-		values[c++] = CStringGetTextDatum(GgReasonText(note->reason));
-	nulls[c] = note->procedures == 0;
-	if (note->procedures != 0)
-		values[c] = CStringGetTextDatum(GgNoteProcedure(note));
-	c++;
-	values[c++] = Int64GetDatum((int64) note->queries);
-	values[c++] = Int64GetDatum((int64) note->lists);
-	values[c++] = Int64GetDatum((int64) note->exact_lists);
-	values[c++] = Int64GetDatum((int64) note->widenings);
-	nulls[c] = !note->filtered;
-	if (note->filtered)
-		values[c] = CStringGetTextDatum(GgNoteFilter(note));
-	c++;
+	GgPut(&row, true, ObjectIdGetDatum(note->index));
+	GgPutText(&row, GgNoteEngine(note));
+	GgPutText(&row, note->by_device < note->queries ? GgReasonText(note->reason) : NULL);
+	GgPutText(&row, GgNoteProcedure(note));
+	GgPut(&row, true, Int64GetDatum((int64) note->queries));
+	GgPut(&row, true, Int64GetDatum((int64) note->lists));
+	GgPut(&row, true, Int64GetDatum((int64) note->exact_lists));
+	GgPut(&row, true, Int64GetDatum((int64) note->widenings));
+	GgPutText(&row, GgNoteFilter(note));
 
 	/* numbers of rows, those that the user may not see among them */
-	nulls[c] = !note->filtered || !may_see;
-	values[c++] = Int64GetDatum((int64) note->matches);
-	nulls[c] = !may_see;
-	values[c++] = Int64GetDatum((int64) note->rows);
+	GgPut(&row, note->filtered && may_see, Int64GetDatum((int64) note->matches));
+	GgPut(&row, may_see, Int64GetDatum((int64) note->rows));
 	/* a device does not say */
-	nulls[c] = note->by_device + note->by_both > 0 || !may_see;
-	values[c++] = Int64GetDatum((int64) note->distances);
-	values[c++] = Int64GetDatum((int64) note->reranked);
-	Assert(c == LAST_SCAN_COLUMNS);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
+	GgPut(&row, note->by_device + note->by_both == 0 && may_see,
+		  Int64GetDatum((int64) note->distances));
+	GgPut(&row, true, Int64GetDatum((int64) note->reranked));
+	PG_RETURN_DATUM(GgRowDatum(tupdesc, &row, LAST_SCAN_COLUMNS));
 }

@@ -210,7 +210,7 @@ struct GgScanOpaque
 	bool		strict_table;	/* and never before a row that is farther; then mode is relaxed */
 	bool		keeps_back;		/* streams hand out late rows after all others */
 	struct GgTableOrder *table_order;	/* known to table_order.c alone; NULL: not in use */
-	GgCodeQuery *code_queries[GG_CODES_INT2 + 1];	/* by kind of codes; NULL before use */
+	GgCodeQuery *code_queries[GG_CODES_INT4 + 1];	/* by kind of codes; NULL before use */
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
@@ -581,9 +581,6 @@ extern void ggendscan(IndexScanDesc scan);
 
 /* The executor's part.  The children of its plan are those of the MergeAppend that it has. */
 extern const struct CustomScanMethods gg_partitions;
-
-/* From then on finished plans have such nodes. */
-extern void GgInitPartitions(void);
 
 /* Is it such a node?  The executor will ask for `limit` rows of it; 0: not known. */
 struct PlanState;

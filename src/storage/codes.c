@@ -15,23 +15,6 @@
 
 #include "storage/bufmgr.h"
 
-void
-GgCheckCodes(gg_metric metric, const GgOptions *options)
-{
-	if (!GgHasCodes(metric, options->codes))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("codes \"%s\" do not fit the L1 distance", GgCodesName(options->codes)),
-				 errhint("Set codes to \"int8\", \"int4\" or \"none\".")));
-}
-
-int
-GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
-{
-	GgCheckCodes(meta->metric, options);
-	return meta->coded != GG_CODES_NONE ? meta->coded : options->codes;
-}
-
 /* Read the mean's pages.  False: VACUUM has moved one. */
 static bool
 ReadMeanPages(Relation index, const GgMetaPageData *meta, char *mean)

@@ -20,21 +20,12 @@ GgCodeBytes(const GgMetaPageData *meta, gg_codes codes)
 	return codes == GG_CODES_NONE ? 0 : gg_code_record_bytes(codes, meta->dimensions);
 }
 
-/* Are there codes of that kind for the metric? */
-static inline bool
-GgHasCodes(gg_metric metric, gg_codes codes)
+/* The codes that a build makes, by the index's option, of which GG_CODES_AUTO stays itself. */
+static inline int
+GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
 {
-	return codes != GG_CODES_INT2 || metric != GG_METRIC_L1;
+	return meta->coded != GG_CODES_NONE ? meta->coded : options->codes;
 }
-
-/* ereport(ERROR) where the metric has no codes of the kind that the option asks for. */
-extern void GgCheckCodes(gg_metric metric, const GgOptions *options);
-
-/*
- * The codes that a build makes, by the index's option, of which GG_CODES_AUTO stays itself.
- * ereport(ERROR) where the metric has none of that kind.
- */
-extern int	GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options);
 
 /*
  * What a build makes by itself, and dimensions and rows from which on.  Short lists lose nothing by
@@ -57,8 +48,8 @@ GgWhyNoCodes(const GgMetaPageData *meta, double rows)
 }
 
 /*
- * The codes that a merge makes: as stored, or by the option, if the metric has that kind.  Under
- * GG_CODES_AUTO a merge keeps what a build has decided.
+ * The codes that a merge makes: as stored, or by the option.  Under GG_CODES_AUTO a merge keeps
+ * what a build has decided.
  */
 static inline gg_codes
 GgMergeCodes(const GgMetaPageData *meta, const GgOptions *options)
@@ -67,7 +58,7 @@ GgMergeCodes(const GgMetaPageData *meta, const GgOptions *options)
 		return meta->coded;
 	if (options->codes == GG_CODES_AUTO)
 		return meta->npieces > 0 ? (gg_codes) meta->pieces[0].codes : GG_CODES_NONE;
-	return GgHasCodes(meta->metric, options->codes) ? options->codes : GG_CODES_NONE;
+	return options->codes;
 }
 
 /* What makes codes of stored rows. */

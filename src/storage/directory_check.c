@@ -238,8 +238,13 @@ CheckPieces(Relation index, const GgMetaPageData *meta, const GgSegment *segment
 
 		if (piece->segment != segment->id)
 			continue;
-		if (piece->nodes == 0 || piece->codes > GG_CODES_INT2 || piece->reserved != 0 ||
-			!GgHasCodes(meta->metric, piece->codes) ||
+		if (piece->codes == GG_CODES_OF_2_BITS)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("index \"%s\" has codes of 2 bits an element, which are no longer read",
+							RelationGetRelationName(index)),
+					 errhint("REINDEX the index.")));
+		if (piece->nodes == 0 || piece->codes > GG_CODES_INT4 || piece->reserved != 0 ||
 			(other != NULL && other->codes != piece->codes) ||
 			(meta->coded != GG_CODES_NONE && meta->coded != piece->codes))
 			GgReportCorruption(index, GG_META_BLKNO, "piece %u has %u nodes and codes of kind %u",

@@ -146,6 +146,8 @@ typedef struct GgPiece
 	uint16		reserved;
 } GgPiece;
 
+#define GG_CODES_OF_2_BITS	3	/* in their place in an index of before 1.2.0, which is refused */
+
 /* GgSegment.flags */
 #define GG_SEGMENT_OFFSETS	0x0001	/* node i has not just row i: see the OFFSETS array */
 #define GG_SEGMENT_LEARNED	0xFF00	/* the last so many edges of a list may be learned ones */

@@ -238,36 +238,18 @@ GgFindRights(GgRights *rights, Relation index, Relation heap)
 	rights->owner = GetUserNameFromId(heap->rd_rel->relowner, false);
 }
 
-static const char *
-MetricName(uint16 metric)
-{
-	switch (metric)
-	{
-		case GG_METRIC_L2:
-			return "l2";
-		case GG_METRIC_IP:
-			return "ip";
-		case GG_METRIC_COSINE:
-			return "cosine";
-		case GG_METRIC_L1:
-			return "l1";
-	}
-	return "unknown";
-}
+static const char *const metric_names[] = {
+	[GG_METRIC_L2] = "l2", [GG_METRIC_IP] = "ip", [GG_METRIC_COSINE] = "cosine",
+	[GG_METRIC_L1] = "l1"
+};
 
+static const char *const engine_names[] = {"none", "cpu", "cuda"};
+
+/* The name of a number of the metapage. */
 static const char *
-EngineName(uint16 engine)
+NameOf(uint16 number, const char *const *names, int count)
 {
-	switch (engine)
-	{
-		case 0:
-			return "none";
-		case 1:
-			return "cpu";
-		case 2:
-			return "cuda";
-	}
-	return "unknown";
+	return number < count && names[number] != NULL ? names[number] : "unknown";
 }
 
 /* The kind of codes that the pieces have. */
@@ -342,10 +324,12 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 
 	values[c++] = Int32GetDatum(meta->version);
 	values[c++] = Int32GetDatum(meta->dimensions);
-	values[c++] = CStringGetTextDatum(MetricName(meta->metric));
+	values[c++] = CStringGetTextDatum(NameOf(meta->metric, metric_names,
+										  lengthof(metric_names)));
 	values[c++] = CStringGetTextDatum(GgStorageName(meta));
 	values[c++] = CStringGetTextDatum(GgAlgorithmName(meta->algorithm));
-	values[c++] = CStringGetTextDatum(EngineName(meta->engine));
+	values[c++] = CStringGetTextDatum(NameOf(meta->engine, engine_names,
+										  lengthof(engine_names)));
 	values[c++] = Int64GetDatum(nodes);
 	values[c++] = Int64GetDatum(rows);
 	values[c++] = Int32GetDatum(meta->nsegments);

@@ -17,7 +17,7 @@
 static const gg_engine *engine = &gg_cpu_engine;
 static const gg_control three_threads = {.threads = 3};
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};
-static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4, GG_CODES_INT2};
+static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4};
 
 /* What codes are centred by: dim elements, which are copied, or NULL. */
 static const float *mean_of_test;

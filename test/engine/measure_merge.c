@@ -9,14 +9,9 @@
  * first.  VARIANT, by default all of them:
  *
  *	rebuild		one graph of all rows
- *	cells		merged from pivot cells, with the edges of the parts' graphs
- *	search		merged by searches of the largest part's graph, with these edges
- *	random		merged from random rows, with these edges
- *	cells-knn, random-knn	with the k-NN lists of which the edges were chosen
- *	gnnd		pairs of the same part compared, too, with the edges as a start
+ *	search		merged by searches of the largest part's graph, with the edges of the parts' graphs
  *	holes		merged as the engine chooses, but a tenth of the edges is missing, as where nodes
  *				died
- *	again		as the engine chooses, but one part is a graph that was merged from pivot cells
  *	chain		the first two parts are merged as the engine chooses, the result and the third, and
  *				so on; seconds are those of the last merge
  *
@@ -40,12 +35,11 @@
 
 enum variant
 {
-	REBUILD, CELLS, SEARCH, RANDOM, CELLS_KNN, RANDOM_KNN, GNND, HOLES, AGAIN, CHAIN, VARIANTS
+	REBUILD, SEARCH, HOLES, CHAIN, VARIANTS
 };
 
 static const char *const variant_names[VARIANTS] = {
-	"rebuild", "cells", "search", "random", "cells-knn", "random-knn", "gnnd", "holes", "again",
-	"chain"
+	"rebuild", "search", "holes", "chain"
 };
 
 typedef struct measured
@@ -61,10 +55,8 @@ static gg_build_params common = {.graph_degree = DEGREE,.intermediate_graph_degr
 static gg_dataset data;
 static float *queries;
 static float *truth_distances;
-static uint8_t *parts,
-		   *no_parts;
-static uint32_t *edges,			/* n x DEGREE */
-		   *near;				/* n x INTERMEDIATE */
+static uint8_t *parts;
+static uint32_t *edges;			/* n x DEGREE */
 
 static gg_dataset
 rows_of(uint32_t first, uint32_t end)
@@ -77,7 +69,7 @@ rows_of(uint32_t first, uint32_t end)
 	return some;
 }
 
-/* Build the rows [first, end) alone, and keep edges and k-NN lists of them. */
+/* Build the rows [first, end) alone, and keep edges of them. */
 static double
 build_part(uint32_t first, uint32_t end, uint8_t part)
 {
@@ -89,15 +81,10 @@ build_part(uint32_t first, uint32_t end, uint8_t part)
 	params.seed = part;
 	need_ok(gg_cpu_engine.build(&some, &params, NULL, &graph, NULL));
 	seconds = cpu_seconds() - seconds;
-	if (near != NULL)
-		need_ok(gg_cpu_engine.knn_graph(&some, &params, NULL,
-										near + (size_t) first * INTERMEDIATE, NULL, NULL));
 	memcpy(edges + (size_t) first * DEGREE, graph.adjacency,
 		   sizeof(uint32_t) * some.n * DEGREE);
 	for (size_t i = (size_t) first * DEGREE; i < (size_t) end * DEGREE; i++)
 		edges[i] += edges[i] == GG_NO_NODE ? 0 : first;
-	for (size_t i = (size_t) first * INTERMEDIATE; near && i < (size_t) end * INTERMEDIATE; i++)
-		near[i] += near[i] == GG_NO_NODE ? 0 : first;
 	memset(parts + first, part, some.n);
 	gg_graph_free(&graph);
 	return seconds;
@@ -132,22 +119,14 @@ static void
 run(enum variant variant, bool first, measured *m)
 {
 	gg_build_params params = common;
-	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_JOIN};
+	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_AUTO};
 	gg_build_stats stats;
 	gg_graph	graph;
 	double		seconds;
 
 	params.seed = 7;
-	if (variant == RANDOM || variant == RANDOM_KNN)
-		params.init = GG_INIT_RANDOM;
-	if (variant == CELLS_KNN || variant == RANDOM_KNN)
-		input = (gg_merge_input) {parts, near, INTERMEDIATE, GG_MERGE_JOIN};
 	if (variant == SEARCH)
 		input.way = GG_MERGE_SEARCH;
-	if (variant >= HOLES)
-		input.way = GG_MERGE_AUTO;
-	if (variant == GNND)
-		input.parts = no_parts;
 	if (variant == HOLES)
 	{
 		uint32_t   *fewer = malloc(sizeof(uint32_t) * data.n * DEGREE);
@@ -169,24 +148,6 @@ run(enum variant variant, bool first, measured *m)
 		search(&graph, m);
 	if (variant == HOLES)
 		free((void *) input.lists);
-	gg_graph_free(&graph);
-}
-
-/* The first part becomes a merge of its two halves. */
-static void
-merge_halves(uint32_t end)
-{
-	gg_dataset	some = rows_of(0, end);
-	gg_build_params params = common;
-	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_JOIN};
-	gg_graph	graph;
-
-	params.seed = 3;
-	build_part(0, end / 2, 1);
-	build_part(end / 2, end, 2);
-	need_ok(gg_cpu_engine.merge(&some, &input, &params, NULL, &graph, NULL));
-	memcpy(edges, graph.adjacency, sizeof(uint32_t) * end * DEGREE);
-	memset(parts, 1, end);
 	gg_graph_free(&graph);
 }
 
@@ -266,7 +227,6 @@ main(int argc, char **argv)
 						  truth_distances));
 	gg_cpu_engine.index_close(index);
 	parts = calloc(data.n, 1);
-	no_parts = calloc(data.n, 1);
 	edges = malloc(sizeof(uint32_t) * data.n * DEGREE);
 	memset(edges, 0xFF, sizeof(uint32_t) * data.n * DEGREE);
 	for (int v = 0; v < VARIANTS; v++)
@@ -275,26 +235,11 @@ main(int argc, char **argv)
 		for (int i = 8; i < argc; i++)
 			wanted[v] |= strcmp(argv[i], variant_names[v]) == 0;
 	}
-	if (wanted[CELLS_KNN] || wanted[RANDOM_KNN])
-	{
-		near = malloc(sizeof(uint32_t) * data.n * INTERMEDIATE);
-		memset(near, 0xFF, sizeof(uint32_t) * data.n * INTERMEDIATE);
-	}
 	read_parts(argv[6]);
 	for (int repeat = 0; repeat < atoi(argv[7]); repeat++)
-		for (int v = 0; v < AGAIN; v++)
+		for (int v = 0; v < CHAIN; v++)
 			if (wanted[v])
 				run((enum variant) v, repeat == 0, &results[v]);
-	if (wanted[AGAIN])
-	{
-		uint32_t	end = 0;
-
-		while (end < data.n && parts[end] == 1)
-			end++;
-		merge_halves(end);
-		for (int repeat = 0; repeat < atoi(argv[7]); repeat++)
-			run(AGAIN, repeat == 0, &results[AGAIN]);
-	}
 	if (wanted[CHAIN])
 	{
 		merge_chain();
@@ -313,9 +258,7 @@ main(int argc, char **argv)
 	free(nodes);
 	free(truth_distances);
 	free(parts);
-	free(no_parts);
 	free(edges);
-	free(near);
 	harness_free(&data, queries);
 	return 0;
 }

@@ -108,7 +108,7 @@ parse_search(const char *text, gg_search_params *params, gg_codes *codes)
 	params->delta = 0;
 	*codes = GG_CODES_NONE;
 	if (sscanf(text, "int%1d:%u", &bits, &params->rerank) >= 1)
-		*codes = bits == 8 ? GG_CODES_INT8 : bits == 4 ? GG_CODES_INT4 : GG_CODES_INT2;
+		*codes = bits == 8 ? GG_CODES_INT8 : GG_CODES_INT4;
 	else if (strncmp(text, "auto", 4) == 0)
 		params->mode = GG_SEARCH_AUTO;
 	else if (strncmp(text, "small", 5) == 0)

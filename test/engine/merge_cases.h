@@ -585,7 +585,7 @@ test_untidy_lists(void)
 /* ---- determinism ---------------------------------------------------------------- */
 
 static void
-same_graphs(const harness_spec *spec, gg_init init, gg_merge_way way, const char *what)
+same_graphs(const harness_spec *spec, const char *what)
 {
 	gg_build_params params = params_32;
 	uint32_t	ends[2] = {spec->n / 10 * 7, spec->n / 100 * 95};
@@ -593,7 +593,6 @@ same_graphs(const harness_spec *spec, gg_init init, gg_merge_way way, const char
 	gg_graph	first = {0};
 	sides		s;
 
-	params.init = init;
 	harness_data(spec, &data, NULL, 0);
 	make_sides(&s, &data, ends, 2, &params);
 	/* by one thread and by three */
@@ -601,7 +600,7 @@ same_graphs(const harness_spec *spec, gg_init init, gg_merge_way way, const char
 	{
 		gg_graph	graph;
 
-		if (!CHECK_OK(merge_by(&data, &s, &params, way, threads, &graph), what))
+		if (!CHECK_OK(merge_by(&data, &s, &params, GG_MERGE_SEARCH, threads, &graph), what))
 			continue;
 		if (threads == 1)
 		{
@@ -617,10 +616,6 @@ same_graphs(const harness_spec *spec, gg_init init, gg_merge_way way, const char
 	harness_free(&data, NULL);
 }
 
-#define FROM_CELLS	GG_INIT_PIVOT_CELLS, GG_MERGE_JOIN
-#define FROM_RANDOM	GG_INIT_RANDOM, GG_MERGE_JOIN
-#define BY_SEARCH	GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH
-
 static void
 test_determinism(void)
 {
@@ -631,32 +626,26 @@ test_determinism(void)
 		gg_element	element;
 		uint32_t	n;
 		uint32_t	dim;
-		gg_init		init;
-		gg_merge_way way;
 		const char *what;
 	}			cases[] = {
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, FROM_CELLS, "cells"},
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 3000, 24, FROM_RANDOM, "random"},
-		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F16, 7000, 24, FROM_CELLS, "halves"},
-		{SHAPE_MANIFOLD, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 24, FROM_RANDOM, "random"},
-		{SHAPE_COPIES, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, FROM_CELLS, "copies"},
-		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F32, 3000, 24, FROM_RANDOM, "copies"},
-		{SHAPE_TIGHT, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, FROM_CELLS, "tight"},
-		{SHAPE_EQUAL, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 8, FROM_CELLS, "equal"},
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 6100, 1100, FROM_CELLS, "wide"},
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 3000, 24, FROM_CELLS, "few"},
-		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F32, 7000, 24, BY_SEARCH, "search"},
-		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F16, 7000, 24, BY_SEARCH, "search, copies"},
-		{SHAPE_EQUAL, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 8, BY_SEARCH, "search, equal"}
+		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F32, 7000, 24, "few others"},
+		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F16, 7000, 24, "copies"},
+		{SHAPE_EQUAL, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 8, "equal"},
+		/* more of them than are compared pair by pair */
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 21000, 24, "many others"},
+		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F16, 21000, 24, "copies, many others"},
+		{SHAPE_TIGHT, GG_METRIC_IP, GG_ELEMENT_F32, 21000, 24, "tight, many others"},
+		{SHAPE_MANIFOLD, GG_METRIC_L1, GG_ELEMENT_F32, 21000, 8, "many others"},
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 21000, 1100, "wide, many others"}
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = cases[i].shape,.n = merge_size(cases[i].n),
+		harness_spec spec = {.shape = cases[i].shape,.n = harness_size(cases[i].n, 15),
 			.dim = cases[i].dim,.metric = cases[i].metric,.element = cases[i].element,
 		.seed = 30 + i};
 
-		same_graphs(&spec, cases[i].init, cases[i].way, cases[i].what);
+		same_graphs(&spec, cases[i].what);
 	}
 }
 
@@ -687,18 +676,17 @@ test_cancel(void)
 
 	harness_data(&spec, &data, NULL, 0);
 	make_sides(&s, &data, ends, 2, &params_32);
-	/* from cells, from random rows, by search */
-	for (int way = 0; way < 3; way++)
+	/* anew, by search */
+	for (int way = 0; way < 2; way++)
 	{
 		watch		w = {0};
 		gg_control	control = {.cancelled = watch_cancelled,.ctx = &w,.threads = 2};
 		gg_merge_input input = {s.parts, s.lists, s.degree,
-		way == 2 ? GG_MERGE_SEARCH : GG_MERGE_JOIN};
+		way == 1 ? GG_MERGE_SEARCH : GG_MERGE_AUTO};
 		gg_build_params params = params_32;
 		gg_graph	graph;
 		uint64_t	asked;
 
-		params.init = way == 1 ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS;
 		CHECK_OK(merge_engine->merge(&data, &input, &params, &control, &graph, NULL),
 				 "not cancelled");
 		gg_graph_free(&graph);

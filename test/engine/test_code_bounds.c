@@ -16,7 +16,7 @@
 
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_COSINE};
 static const gg_element elements[] = {GG_ELEMENT_F32, GG_ELEMENT_F16};
-static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4, GG_CODES_INT2};
+static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4};
 static const char *const sets[] = {"avx512", "avx2", "neon", "plain"};
 static const uint32_t dims[] = {1, 2, 3, 8, 31, 96, 100, 200, 784, 1536, 16000};
 
@@ -277,7 +277,7 @@ test_none_below(void)
 {
 	for (int m = 0; m < 2; m++)
 		for (int e = 0; e < 2; e++)
-			for (int k = 0; k < 3; k++)
+			for (int k = 0; k < 2; k++)
 				for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
 					for (int centred = 0; centred < 2; centred++)
 						check_kind(metrics[m], elements[e], kinds[k], dims[d], centred != 0);
@@ -296,7 +296,7 @@ test_near(void)
 	harness_random random = {4};
 
 	for (int m = 0; m < 2; m++)
-		for (int k = 0; k < 3; k++)
+		for (int k = 0; k < 2; k++)
 			for (size_t d = 6; d < 10; d++)
 			{
 				pair		t;

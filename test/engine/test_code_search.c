@@ -91,7 +91,7 @@ static void
 test_walks(void)
 {
 	for (int m = 0; m < 4; m++)
-		for (int k = 0; k < (metrics[m] == GG_METRIC_L1 ? 2 : 3); k++)
+		for (int k = 0; k < 2; k++)
 		{
 			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, 20),.dim = 100,
 								 .metric = metrics[m],.seed = 21 + m,
@@ -104,7 +104,7 @@ test_walks(void)
 				continue;
 			rows_make(&r, &spec, harness_size(100, 10));
 			snprintf(what, sizeof(what), "metric %d codes %d", (int) metrics[m], (int) kinds[k]);
-			check_walks(&r, kinds[k], kinds[k] == GG_CODES_INT2 ? 0.9 : 0.97, what);
+			check_walks(&r, kinds[k], 0.97, what);
 			rows_free(&r);
 		}
 }
@@ -135,7 +135,7 @@ test_modes(void)
 
 	spec.n = K + 3;
 	rows_make(&r, &spec, 5);
-	for (int k = 0; k < 3; k++)
+	for (int k = 0; k < 2; k++)
 	{
 		gg_search_params params = {.k = K,.itopk_size = ITOPK};
 		gg_index   *index = index_make(&r, kinds[k], GG_ROWS_DEVICE, NULL);
@@ -163,7 +163,7 @@ test_exact(void)
 	rows		r;
 
 	rows_make(&r, &spec, 6);
-	for (int k = 0; k < 3; k++)
+	for (int k = 0; k < 2; k++)
 	{
 		gg_index   *plain = index_make(&r, GG_CODES_NONE, GG_ROWS_DEVICE, NULL);
 		gg_index   *coded = index_make(&r, kinds[k], GG_ROWS_DEVICE, NULL);
@@ -268,11 +268,6 @@ test_refusals(void)
 	shape = good;
 	shape.degree = shape.npivots = 0;
 	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL, "codes without a graph");
-	shape = good;
-	shape.metric = GG_METRIC_L1;
-	shape.codes = GG_CODES_INT2;
-	CHECK(engine->index_create(&shape, &index).code == GG_EUNSUPPORTED && index == NULL,
-		  "2 bits under L1");
 
 	shape = good;
 	shape.row_place = GG_ROWS_NONE;

@@ -11,11 +11,10 @@
 
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};
 static const gg_element elements[] = {GG_ELEMENT_F32, GG_ELEMENT_F16};
-static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4, GG_CODES_INT2};
+static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4};
 static const char *const sets[] = {"avx512", "avx2", "neon", "plain"};
 static const uint32_t dims[] = {1, 3, 31, 96, 100, 200, 784, 1536, 16000};
 
-#define KINDS_OF(metric) ((metric) == GG_METRIC_L1 ? 2 : 3)
 #define NDIMS (sizeof(dims) / sizeof(dims[0]))
 #define SEED 11
 
@@ -242,7 +241,7 @@ test_definition(void)
 	harness_random random = {3};
 
 	for (int m = 0; m < 4; m++)
-		for (int k = 0; k < KINDS_OF(metrics[m]); k++)
+		for (int k = 0; k < 2; k++)
 			for (size_t d = 0; d < NDIMS; d++)
 			{
 				float	   *row = malloc(dims[d] * sizeof(float));
@@ -333,7 +332,7 @@ test_same_bytes(void)
 	for (uint32_t i = 0; i < 16000; i++)
 		mean[i] = (float) (50 + harness_normal(&random));
 	for (int m = 0; m < 4; m++)
-		for (int k = 0; k < KINDS_OF(metrics[m]); k++)
+		for (int k = 0; k < 2; k++)
 			for (size_t d = 0; d < NDIMS; d++)
 			{
 				check_sets(metrics[m], kinds[k], dims[d], NULL);
@@ -366,7 +365,7 @@ test_known_bytes(void)
 	};
 
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
-		for (int k = 0; k < KINDS_OF(cases[c].metric); k++)
+		for (int k = 0; k < 2; k++)
 		{
 			uint32_t	dim = cases[c].dim;
 			float	   *row = malloc(dim * sizeof(float));
@@ -465,7 +464,7 @@ test_centred(void)
 {
 	for (int m = 0; m < 4; m++)
 		for (int e = 0; e < 2; e++)
-			for (int k = 0; k < KINDS_OF(metrics[m]); k++)
+			for (int k = 0; k < 2; k++)
 				for (size_t d = 0; d < NDIMS - harness_fewer(); d++)
 					check_centred(metrics[m], elements[e], kinds[k], dims[d]);
 }
@@ -607,7 +606,7 @@ test_errors(void)
 {
 	for (int m = 0; m < 4; m++)
 		for (int e = 0; e < 2; e++)
-			for (int k = 0; k < KINDS_OF(metrics[m]); k++)
+			for (int k = 0; k < 2; k++)
 				for (size_t d = 0; d < NDIMS - harness_fewer(); d++)
 					if (metrics[m] == GG_METRIC_L1)
 						check_l1_errors(elements[e], kinds[k], dims[d]);
@@ -622,7 +621,7 @@ test_same_direction(void)
 	harness_random random = {4};
 
 	for (int m = 0; m < 3; m++)
-		for (int k = 0; k < 3; k++)
+		for (int k = 0; k < 2; k++)
 			for (size_t d = 0; d < NDIMS; d++)
 			{
 				uint32_t	dim = dims[d];
@@ -657,7 +656,7 @@ test_special_rows(void)
 	harness_random random = {6};
 
 	for (int m = 0; m < 4; m++)
-		for (int k = 0; k < KINDS_OF(metrics[m]); k++)
+		for (int k = 0; k < 2; k++)
 			for (size_t d = 0; d < NDIMS; d++)
 			{
 				uint32_t	dim = dims[d];
@@ -790,7 +789,7 @@ test_sizes(void)
 	{
 		{GG_CODES_INT8, 1, 16}, {GG_CODES_INT8, 96, 112}, {GG_CODES_INT8, 768, 784},
 		{GG_CODES_INT4, 96, 64}, {GG_CODES_INT4, 768, 400}, {GG_CODES_INT4, 784, 400},
-		{GG_CODES_INT2, 96, 32}, {GG_CODES_INT2, 768, 208}, {GG_CODES_INT2, 16000, 4016},
+		{GG_CODES_INT4, 16000, 8016},
 	};
 
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)

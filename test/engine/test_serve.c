@@ -286,7 +286,7 @@ test_deep(void)
 		{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,
 			.offsets = true,.graph = true,.codes = GG_CODES_INT8},
 		{.n = 2000,.dim = 48,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.graph = true,
-			.codes = GG_CODES_INT2,.mean = deep_mean},
+			.codes = GG_CODES_INT4,.mean = deep_mean},
 		{.n = 2000,.dim = 33,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.graph = true,
 			.codes = GG_CODES_INT8,.mean = deep_mean},
 		{.n = 1,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},

@@ -77,17 +77,17 @@ for my $case ([ 'true', 12000 ], [ 'id % 100 = 7', 1000 ])
 # nor do they go by codes where these say little: rows in two places, both far from their mean
 query(<<'SQL');
 CREATE TABLE far AS SELECT id, id % 100 AS cat,
-	val + array_fill(CASE WHEN id <= 2000 THEN 100 ELSE -100 END, '{64}')::vector AS val FROM source
-	WHERE id <= 4000;
-CREATE INDEX ON far USING gpugraph (val vector_l2_ops, cat) WITH (codes = int2);
-INSERT INTO far SELECT id, 200, val + array_fill(100, '{64}')::vector FROM source WHERE id > 7900;
+	val + array_fill(CASE WHEN id <= 2000 THEN 1000 ELSE -1000 END, '{64}')::vector AS val
+	FROM source WHERE id <= 4000;
+CREATE INDEX ON far USING gpugraph (val vector_l2_ops, cat) WITH (codes = int4);
+INSERT INTO far SELECT id, 200, val + array_fill(1000, '{64}')::vector FROM source WHERE id > 7900;
 SQL
 
 # Of the nearest 10 rows of 20 queries that meet a condition: how many does the index miss?
 sub misses
 {
 	my ($condition) = @_;
-	my $nearest = "SELECT q, id FROM (SELECT q, val + array_fill(100, '{64}')::vector AS val
+	my $nearest = "SELECT q, id FROM (SELECT q, val + array_fill(1000, '{64}')::vector AS val
 		FROM queries WHERE q <= 20) a, LATERAL (SELECT id FROM far WHERE $condition
 		ORDER BY (far.val <-> a.val) %s LIMIT 10) s";
 
@@ -152,7 +152,7 @@ for my $ops (qw(vector_ip_ops vector_cosine_ops vector_l1_ops))
 
 # ---- what is damaged is found; a feature to come is refused
 query('DROP INDEX items_idx;
-	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (codes = int2)');
+	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (codes = int4)');
 my $file = index_file($node, 'items_idx');
 $node->stop;
 patch($file, CODES, 100, peek($file, CODES, 100, 1) ^ "\1");

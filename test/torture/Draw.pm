@@ -203,8 +203,7 @@ sub draw_options
 	elsif ($form < 0.35) { $options{storage} = one_of('int8', 'int4') }
 	elsif ($form < 0.55)
 	{
-		$options{codes} = $schema->{metric} eq 'l1' ? one_of('int8', 'int4') :
-			one_of('int8', 'int4', 'int2');
+		$options{codes} = one_of('int8', 'int4');
 	}
 	$options{learn_queries} = 'on' if chance(0.15);
 	if ($options{algorithm} eq 'tsdg')

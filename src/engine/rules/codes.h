@@ -1,6 +1,6 @@
 /*
  * codes.h
- *		Codes of rows: 8, 4 or 2 bits an element, and distances estimated from them.
+ *		Codes of rows: 8 or 4 bits an element, and distances estimated from them.
  *
  * A code is a function of the row's values, the metric, the kind of codes, a seed and a mean, and
  * of nothing else.  Every engine and every instruction set makes the same bytes.  Three rules see
@@ -50,7 +50,7 @@
  *
  * L1 is not kept by a rotation.  There the levels span the row's least to largest element, base is
  * the least and factor the step between levels.  So rows of small integers have exact codes of 8
- * bits.  2 bits are too few.
+ * bits.
  *
  * A zero vector has w = 1 in every element and factor 0, under L1 u = 0.  A row with an element
  * that is not finite has the same, and base +infinity.
@@ -98,7 +98,7 @@
 GG_RANDOM_INLINE uint32_t
 gg_code_bits(gg_codes codes)
 {
-	return codes == GG_CODES_INT8 ? 8 : codes == GG_CODES_INT4 ? 4 : 2;
+	return codes == GG_CODES_INT8 ? 8 : 4;
 }
 
 /* Bytes of a record's chunks, and of the whole. */
@@ -223,12 +223,12 @@ gg_code_power(int exponent)
 
 /*
  * What the levels span is that many times the root mean square to either side.  The best of
- * normally distributed elements are 2 for 2 bits, 2.7 for 4, and 3.9 for 8.
+ * normally distributed elements are 2.7 for 4 bits, and 3.9 for 8.
  */
 GG_RANDOM_INLINE double
 gg_code_clip(uint32_t bits, uint32_t attempt)
 {
-	double		first = bits == 8 ? 2.75 : bits == 4 ? 2.25 : 1.625;
+	double		first = bits == 8 ? 2.75 : 2.25;
 	double		apart = bits == 8 ? 0.5 : 0.25;
 
 	return first + apart * attempt;

@@ -305,13 +305,11 @@ gg_serve_check_rows(const char *where, const gg_shape *shape)
 static inline gg_status
 gg_serve_check_codes(const char *where, const gg_shape *shape)
 {
-	if (shape->codes > GG_CODES_INT2 || shape->row_place > GG_ROWS_NONE ||
+	if (shape->codes > GG_CODES_INT4 || shape->row_place > GG_ROWS_NONE ||
 		(shape->codes == GG_CODES_NONE && shape->row_place != GG_ROWS_DEVICE) ||
 		(shape->codes != GG_CODES_NONE && shape->degree == 0))
 		return gg_fail(GG_EINVAL, where, "codes %d and rows in place %d with degree %u",
 					   (int) shape->codes, (int) shape->row_place, shape->degree);
-	if (shape->codes == GG_CODES_INT2 && shape->metric == GG_METRIC_L1)
-		return gg_fail(GG_EUNSUPPORTED, where, "codes of 2 bits do not serve the metric L1");
 	return gg_ok();
 }
 

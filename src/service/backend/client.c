@@ -11,6 +11,7 @@
  * Whatever goes wrong, the caller gets false with the reason, and the CPU answers.
  */
 #include "service/backend/client.h"
+#include "service/shared/settings.h"
 
 #include <sched.h>
 
@@ -428,7 +429,7 @@ GgAskAndWait(GgAsked *asked, int n, const GgMeanwhile *meanwhile, GgReason *reas
 
 	for (int i = 0; i < n; i++)
 		asked[i].answered = false;
-	GgHold(GG_HOLD_POST);
+	GgHold(GG_FAULT_HOLD_POST);
 	if (!PostAll(asked, n, failed))
 	{
 		*reason = GG_REASON_BUSY;
@@ -459,44 +460,32 @@ GgAskAndWait(GgAsked *asked, int n, const GgMeanwhile *meanwhile, GgReason *reas
 const char *
 GgReasonText(GgReason reason)
 {
-	switch (reason)
-	{
-		case GG_REASON_NONE:
-			return "A GPU answers.";
-		case GG_REASON_SETTING:
-			return "gpugraph.engine is \"cpu\".";
-		case GG_REASON_NO_SERVICE:
+	static const char *const texts[] = {
+		[GG_REASON_NONE] = "A GPU answers.",
+		[GG_REASON_SETTING] = "gpugraph.engine is \"cpu\".",
+		[GG_REASON_NOT_RESIDENT] = "The index is not on a GPU.",
+		[GG_REASON_LOADING] = "The index is being loaded to a GPU.",
+		[GG_REASON_MEMORY] = "The index does not fit into what gpugraph.device_memory allows.",
+		[GG_REASON_BUSY] = "The GPU service has no room for the query.",
+		[GG_REASON_FAILED] =
+			"The GPU, or the load of the index to it, failed; the server log has the cause.",
+		[GG_REASON_TOO_LARGE] = "The query asks for more candidates than the GPU service takes.",
+		[GG_REASON_LOCAL] = "Only this session can read the index.",
+		[GG_REASON_SMALL] = "The index has so few rows that an exact scan is as fast.",
+		[GG_REASON_CODED] = "The index, or the GPU's copy of it, has codes and no vectors.",
+		[GG_REASON_PARTIAL] = "Only some segments of the index fit on the GPU."
+	};
+
+	if (reason != GG_REASON_NO_SERVICE)
+		return reason < lengthof(texts) ? texts[reason] : "The reason is not known.";
 #ifndef GG_WITH_CUDA
-			if (gg_service_engine == GG_SERVICE_CUDA)
-				return "This gpugraph was built without CUDA.";
+	if (gg_service_engine == GG_SERVICE_CUDA)
+		return "This gpugraph was built without CUDA.";
 #endif
-			if (gg_service == NULL)
-				return "There is no GPU service: it needs gpugraph in shared_preload_libraries, "
-					"and gpugraph.devices.";
-			return "No worker of the GPU service has a device that works.";
-		case GG_REASON_NOT_RESIDENT:
-			return "The index is not on a GPU.";
-		case GG_REASON_LOADING:
-			return "The index is being loaded to a GPU.";
-		case GG_REASON_MEMORY:
-			return "The index does not fit into what gpugraph.device_memory allows.";
-		case GG_REASON_BUSY:
-			return "The GPU service has no room for the query.";
-		case GG_REASON_FAILED:
-			return "The GPU, or the load of the index to it, failed; the server log has the cause.";
-		case GG_REASON_TOO_LARGE:
-			return "The query asks for more candidates than the GPU service takes.";
-		case GG_REASON_LOCAL:
-			return "Only this session can read the index.";
-		case GG_REASON_SMALL:
-			return "The index has so few rows that an exact scan is as fast.";
-		case GG_REASON_CODED:
-			return "The index, or the GPU's copy of it, has codes and no vectors.";
-		case GG_REASON_PARTIAL:
-			return "Only some segments of the index fit on the GPU.";
-		default:
-			return "The reason is not known.";
-	}
+	return gg_service == NULL ?
+		"There is no GPU service: it needs gpugraph in shared_preload_libraries, and "
+		"gpugraph.devices." :
+		"No worker of the GPU service has a device that works.";
 }
 
 void

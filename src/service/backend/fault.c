@@ -39,11 +39,11 @@ GgParkingFault(uint64 xid)
 }
 
 void
-GgHold(GgHoldPlace place)
+GgHold(GgFault fault)
 {
-	Datum		key = Int32GetDatum((int32) place);
+	Datum		key = Int32GetDatum((int32) fault - GG_FAULT_HOLD_MERGE);
 
-	if (gg_fault != GG_FAULT_HOLD_MERGE + (int) place)
+	if (gg_fault != (int) fault)
 		return;
 	(void) DirectFunctionCall2(pg_advisory_lock_int4, Int32GetDatum(0), key);
 	(void) DirectFunctionCall2(pg_advisory_unlock_int4, Int32GetDatum(0), key);

@@ -11,6 +11,7 @@
  * device.  Whether an error or its own end takes it from the job, the job is flagged, and the
  * device stops.
  */
+#include "base/temp_file.h"
 #include "service/shared/graph_job.h"
 #include "service/shared/ring.h"
 #include "service/shared/table.h"
@@ -26,9 +27,6 @@
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
-
-/* Memory asked for in one call, which takes some ms. */
-#define RESERVE_SLICE		((Size) 16 * 1024 * 1024)
 
 /* How often the caller is asked whether it still wants the graph, and the device looked after. */
 #define LOOK_MS				20
@@ -132,33 +130,6 @@ Unshare(void *arg)
 	}
 }
 
-/* Take memory before it is touched.  False: there is none. */
-static bool
-Reserve(const GgSharedRows *shared, Size at, Size bytes)
-{
-#ifdef __linux__
-	Size		end = at + bytes;
-
-	while (at < end)
-	{
-		Size		piece = Min(end - at, RESERVE_SLICE);
-		int			rc = posix_fallocate(shared->fd, at, piece);
-
-		if (rc == 0)
-			at += piece;
-		else if (rc != EINTR)
-		{
-			errno = rc;
-			return false;
-		}
-		GgCheckInterrupts();
-	}
-	return true;
-#else
-	return bytes == 0;
-#endif
-}
-
 GgSharedRows *
 GgShareRows(uint32 most, Size row_bytes, uint32 degree)
 {
@@ -176,7 +147,7 @@ GgShareRows(uint32 most, Size row_bytes, uint32 degree)
 	if (shared->fd < 0)
 		ReleaseExternalFD();
 	else if (ftruncate(shared->fd, shared->layout->bytes) == 0 &&
-			 Reserve(shared, 0, ((Size) most + 1) * row_bytes))
+			 GgReserveFile(shared->fd, 0, ((Size) most + 1) * row_bytes))
 		start = mmap(NULL, shared->layout->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd,
 					 0);
 #endif
@@ -196,8 +167,9 @@ GgShareRows(uint32 most, Size row_bytes, uint32 degree)
 bool
 GgShareLists(GgSharedRows *shared, uint32 nodes)
 {
-	return Reserve(shared, shared->layout->parts, nodes) &&
-		Reserve(shared, shared->layout->lists, (Size) nodes * shared->degree * sizeof(uint32));
+	return GgReserveFile(shared->fd, shared->layout->parts, nodes) &&
+		GgReserveFile(shared->fd, shared->layout->lists,
+					  (Size) nodes * shared->degree * sizeof(uint32));
 }
 
 /* ---- the job ----------------------------------------------------------------------------- */
@@ -353,9 +325,10 @@ GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data, const gg_build_par
 	uint32		tried = 0;
 
 	Assert(shared->number < 0 && params->graph_degree == shared->degree);
-	if (!Reserve(shared, shared->layout->adjacency,
+	if (!GgReserveFile(shared->fd, shared->layout->adjacency,
 				 (Size) data->n * shared->degree * sizeof(uint32)) ||
-		!Reserve(shared, shared->layout->pivots, shared->layout->bytes - shared->layout->pivots))
+		!GgReserveFile(shared->fd, shared->layout->pivots,
+					   shared->layout->bytes - shared->layout->pivots))
 		return gg_fail(GG_ENOMEM, "gpugraph merge", "no memory for the graph");
 	while (Ask(shared, data, params, lists, &tried))
 	{

@@ -158,22 +158,18 @@ GgCountQuery(Oid index, GgReason reason, uint64 rows)
  * Upper bound of the bucket in which that share of all values is reached; NULL when there are
  * none.
  */
-static Datum
-Percentile(const uint64 *histogram, double share, bool *isnull)
+static void
+PutPercentile(GgRow *row, const uint64 *histogram, double share)
 {
 	uint64		total = 0;
 	uint64		sum = 0;
+	int			bucket = -1;
 
 	for (int i = 0; i < GG_TIME_BUCKETS; i++)
 		total += histogram[i];
-	*isnull = total == 0;
-	for (int i = 0; i < GG_TIME_BUCKETS && total > 0; i++)
-	{
-		sum += histogram[i];
-		if (sum >= share * total)
-			return Int64GetDatum((int64) GgTimeBucketEnd(i));
-	}
-	return (Datum) 0;
+	while (total > 0 && sum < share * total)
+		sum += histogram[++bucket];
+	GgPut(row, total > 0, Int64GetDatum(total > 0 ? (int64) GgTimeBucketEnd(bucket) : 0));
 }
 
 /* The buckets up to the last one that is not empty. */
@@ -209,40 +205,18 @@ TimeArray(const uint64 *histogram)
 	return HistogramArray(octaves);
 }
 
-static const char *
-DeviceStateName(uint32 state)
-{
-	switch (state)
-	{
-		case GG_DEVICE_UP:
-			return "up";
-		case GG_DEVICE_BROKEN:
-			return "broken";
-	}
-	return "down";
-}
-
 static void
-PutTimestamp(TimestampTz timestamp, Datum *value, bool *isnull)
+PutTimestamp(GgRow *row, TimestampTz timestamp)
 {
-	*value = TimestampTzGetDatum(timestamp);
-	*isnull = timestamp == 0;
-}
-
-static void
-PutText(const char *text, Datum *value, bool *isnull)
-{
-	*isnull = text[0] == '\0';
-	if (!*isnull)
-		*value = CStringGetTextDatum(text);
+	GgPut(row, timestamp != 0, TimestampTzGetDatum(timestamp));
 }
 
 /*
  * What of the shared memory is in use: slots, chunks of the pool that these have, loads under way,
  * and staging chunks.  A device at rest has none of them.
  */
-static int
-PutInUse(GgDevice *device, Datum *values)
+static void
+PutInUse(GgRow *row, GgDevice *device)
 {
 	GgPool	   *pool = gg_service->pool;
 	uint32		first = GgSlotOwner(device->slots);
@@ -263,21 +237,20 @@ PutInUse(GgDevice *device, Datum *values)
 		loads += GgWordState(GgReadWord(&device->loads_under_way[i].word)) != GG_LOAD_FREE;
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		staging += pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FREE;
-	values[0] = Int32GetDatum(slots);
-	values[1] = Int32GetDatum(chunks);
-	values[2] = Int32GetDatum(loads);
-	values[3] = Int32GetDatum(staging);
-	return 4;
+	GgPut(row, true, Int32GetDatum(slots));
+	GgPut(row, true, Int32GetDatum(chunks));
+	GgPut(row, true, Int32GetDatum(loads));
+	GgPut(row, true, Int32GetDatum(staging));
 }
 
 static void
-DeviceRow(GgDevice *device, Datum *values, bool *nulls)
+PutDevice(GgRow *row, GgDevice *device)
 {
+	static const double shares[] = {0.50, 0.95, 0.99};
 	/* a copy, so that percentiles and sums come from one state */
 	GgDeviceStats stats = device->stats;
 	uint32		state = pg_atomic_read_u32(&device->state);
 	int			residents = 0;
-	int			c = 0;
 
 	stats.last_error[sizeof(stats.last_error) - 1] = '\0';
 	stats.name[sizeof(stats.name) - 1] = '\0';
@@ -290,55 +263,37 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	if (state != GG_DEVICE_UP)
 		stats.resident_bytes = residents = 0;
 
-	values[c++] = Int32GetDatum(device->number);
-	PutText(stats.name, &values[c], &nulls[c]);
-	c++;
-	values[c++] = CStringGetTextDatum(DeviceStateName(state));
-	nulls[c] = device->pid == 0;
-	values[c] = nulls[c] ? (Datum) 0 : Int32GetDatum(device->pid);
-	c++;
-	nulls[c] = stats.total_bytes == 0;
-	values[c++] = Int64GetDatum((int64) stats.total_bytes);
-	nulls[c] = device->limit_bytes == 0 || device->limit_bytes >= PG_INT64_MAX;
-	values[c++] = Int64GetDatum((int64) device->limit_bytes);
-	values[c++] = Int64GetDatum((int64) stats.resident_bytes);
-	values[c++] = Int32GetDatum(residents);
-	values[c++] = Int64GetDatum((int64) stats.queries);
-	values[c++] = Int64GetDatum((int64) stats.batches);
-	values[c++] = HistogramArray(stats.batch_sizes);
-	for (int i = 0; i < 2; i++)
-	{
-		const uint64 *histogram = i == 0 ? stats.queue_us : stats.kernel_us;
-
-		values[c] = Percentile(histogram, 0.50, &nulls[c]);
-		c++;
-		values[c] = Percentile(histogram, 0.95, &nulls[c]);
-		c++;
-		values[c] = Percentile(histogram, 0.99, &nulls[c]);
-		c++;
-	}
-	values[c++] = TimeArray(stats.queue_us);
-	values[c++] = TimeArray(stats.kernel_us);
-	values[c++] = Int64GetDatum((int64) stats.abandoned);
-	values[c++] = Int64GetDatum((int64) stats.failed);
-	values[c++] = Int64GetDatum((int64) stats.loads);
-	values[c++] = Int64GetDatum((int64) stats.refreshes);
-	values[c++] = Int64GetDatum((int64) stats.failed_loads);
-	values[c++] = Int64GetDatum((int64) stats.evictions);
-	values[c++] = Int64GetDatum((int64) stats.restarts);
-	PutTimestamp(stats.started, &values[c], &nulls[c]);
-	c++;
-	PutText(stats.last_error, &values[c], &nulls[c]);
-	c++;
-	PutTimestamp(stats.last_error_at, &values[c], &nulls[c]);
-	c++;
-	PutTimestamp(stats.reset_at, &values[c], &nulls[c]);
-	c++;
-	values[c++] = Int64GetDatum((int64) pg_atomic_read_u64(&device->build_bytes));
-	c += PutInUse(device, values + c);
-	values[c++] = Int64GetDatum((int64) stats.merges);
-	values[c++] = Float8GetDatum(stats.merge_seconds);
-	Assert(c == DEVICE_COLUMNS);
+	GgPut(row, true, Int32GetDatum(device->number));
+	GgPutText(row, stats.name);
+	GgPutText(row, state == GG_DEVICE_UP ? "up" : state == GG_DEVICE_BROKEN ? "broken" : "down");
+	GgPut(row, device->pid != 0, Int32GetDatum(device->pid));
+	GgPut(row, stats.total_bytes != 0, Int64GetDatum((int64) stats.total_bytes));
+	GgPut(row, device->limit_bytes != 0 && device->limit_bytes < PG_INT64_MAX,
+		  Int64GetDatum((int64) device->limit_bytes));
+	GgPut(row, true, Int64GetDatum((int64) stats.resident_bytes));
+	GgPut(row, true, Int32GetDatum(residents));
+	GgPut(row, true, Int64GetDatum((int64) stats.queries));
+	GgPut(row, true, Int64GetDatum((int64) stats.batches));
+	GgPut(row, true, HistogramArray(stats.batch_sizes));
+	for (int i = 0; i < 6; i++)
+		PutPercentile(row, i < 3 ? stats.queue_us : stats.kernel_us, shares[i % 3]);
+	GgPut(row, true, TimeArray(stats.queue_us));
+	GgPut(row, true, TimeArray(stats.kernel_us));
+	GgPut(row, true, Int64GetDatum((int64) stats.abandoned));
+	GgPut(row, true, Int64GetDatum((int64) stats.failed));
+	GgPut(row, true, Int64GetDatum((int64) stats.loads));
+	GgPut(row, true, Int64GetDatum((int64) stats.refreshes));
+	GgPut(row, true, Int64GetDatum((int64) stats.failed_loads));
+	GgPut(row, true, Int64GetDatum((int64) stats.evictions));
+	GgPut(row, true, Int64GetDatum((int64) stats.restarts));
+	PutTimestamp(row, stats.started);
+	GgPutText(row, stats.last_error);
+	PutTimestamp(row, stats.last_error_at);
+	PutTimestamp(row, stats.reset_at);
+	GgPut(row, true, Int64GetDatum((int64) pg_atomic_read_u64(&device->build_bytes)));
+	PutInUse(row, device);
+	GgPut(row, true, Int64GetDatum((int64) stats.merges));
+	GgPut(row, true, Float8GetDatum(stats.merge_seconds));
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_stat_get_device);
@@ -350,11 +305,10 @@ gpugraph_stat_get_device(PG_FUNCTION_ARGS)
 
 	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
 	{
-		Datum		values[DEVICE_COLUMNS] = {0};
-		bool		nulls[DEVICE_COLUMNS] = {0};
+		GgRow		row = {0};
 
-		DeviceRow(gg_service->devices[i], values, nulls);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		PutDevice(&row, gg_service->devices[i]);
+		GgAddRow(rsinfo, &row, DEVICE_COLUMNS);
 	}
 	return (Datum) 0;
 }
@@ -377,23 +331,16 @@ typedef struct Held
 static const char *
 ResidentStateName(GgResident *resident)
 {
-	switch (resident->state)
-	{
-		case GG_RESIDENT_FREE:
-			break;
-		case GG_RESIDENT_WANTED:
-			return "wanted";
-		case GG_RESIDENT_LOADING:
-			return "loading";
-		case GG_RESIDENT_READY:
-			return pg_atomic_read_u32(&resident->refresh) != 0 ? "refreshing" :
-				resident->now.missing != 0 ? "partial" : "ready";
-		case GG_RESIDENT_FAILED:
-			return "failed";
-		case GG_RESIDENT_EVICTING:
-			return "evicting";
-	}
-	return "absent";
+	static const char *const names[] = {
+		[GG_RESIDENT_FREE] = "absent", [GG_RESIDENT_WANTED] = "wanted",
+		[GG_RESIDENT_LOADING] = "loading", [GG_RESIDENT_FAILED] = "failed",
+		[GG_RESIDENT_EVICTING] = "evicting"
+	};
+
+	if (resident->state != GG_RESIDENT_READY)
+		return names[resident->state];
+	return pg_atomic_read_u32(&resident->refresh) != 0 ? "refreshing" :
+		resident->now.missing != 0 ? "partial" : "ready";
 }
 
 static int64
@@ -417,78 +364,68 @@ DeviceArray(uint32 devices, const int *of_each)
 }
 
 /* What version 1.2.0 has added to a row, behind the others. */
-static int
-PutParts(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
+static void
+PutParts(GgRow *row, GgIndexCounters *counters, Held *held)
 {
 	GgResident *resident = held != NULL ? &held->resident : NULL;
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
 	int			numbers[GG_MAX_DEVICES];
-	int			c = 0;
 
 	for (int i = 0; i < gg_service->ndevices; i++)
 		numbers[i] = gg_service->devices[i]->number;
-	values[c++] = DeviceArray(held != NULL ? held->ready : 0, numbers);
-	values[c++] = DeviceArray(held != NULL ? held->ready : 0, held != NULL ? held->segments : NULL);
-	for (int i = c; i < c + 6; i++)
-		nulls[i] = !ready;
-	values[c++] = Int64GetDatum(ready ? (int64) resident->host_bytes : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->missing_bytes : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.coded) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.rowless) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.halved) : 0);
-	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->now.missing) : 0);
-	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_PARTIAL));
-	return c;
+	GgPut(row, true, DeviceArray(held != NULL ? held->ready : 0, numbers));
+	GgPut(row, true, DeviceArray(held != NULL ? held->ready : 0,
+								 held != NULL ? held->segments : NULL));
+	GgPut(row, ready, Int64GetDatum(ready ? (int64) resident->host_bytes : 0));
+	GgPut(row, ready, Int64GetDatum(ready ? (int64) resident->missing_bytes : 0));
+	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.coded) : 0));
+	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.rowless) : 0));
+	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.halved) : 0));
+	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.missing) : 0));
+	GgPut(row, true, Int64GetDatum(QueriesOf(counters, GG_REASON_PARTIAL)));
 }
 
 /* counters or held may be NULL, not both. */
 static void
-IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
+PutIndex(GgRow *row, GgIndexCounters *counters, Held *held)
 {
+	static const GgResident none;
 	GgResident *resident = held != NULL ? &held->resident : NULL;
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
+	bool		refreshed = ready && resident->refreshes > 0;
+	bool		failed = resident != NULL && resident->error[0] != '\0';
+	const GgResident *shown = ready ? resident : &none;
 	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
+	bool		named = resident != NULL || key != 0;
 	int64		cpu = 0;
-	int			c = 0;
 
-	nulls[c] = resident == NULL && key == 0;
-	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->database : (Oid) (key >> 32));
-	nulls[c] = resident == NULL && key == 0;
-	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->relation : (Oid) key);
-	nulls[c] = resident == NULL;
-	values[c++] = Int32GetDatum(held != NULL ? held->device : 0);
-	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
-	for (int i = c; i < c + 9; i++)
-		nulls[i] = !ready;
-	values[c++] = Int64GetDatum(ready ? (int64) resident->bytes : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->key.generation : 0);
-	values[c++] = Int32GetDatum(ready ? (int32) resident->now.nsegments : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->now.delta_pages : 0);
-	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);
-	values[c++] = Float8GetDatum(ready ? resident->load_s : 0);
-	values[c++] = Int64GetDatum(ready ? (int64) resident->refreshes : 0);
-	nulls[c] = nulls[c + 1] = !ready || resident->refreshes == 0;
-	values[c++] = TimestampTzGetDatum(ready ? resident->refreshed_at : 0);
-	values[c++] = Float8GetDatum(ready ? resident->refresh_s : 0);
+	GgPut(row, named, ObjectIdGetDatum(resident != NULL ? resident->database : (Oid) (key >> 32)));
+	GgPut(row, named, ObjectIdGetDatum(resident != NULL ? resident->relation : (Oid) key));
+	GgPut(row, resident != NULL, Int32GetDatum(held != NULL ? held->device : 0));
+	GgPutText(row, resident != NULL ? ResidentStateName(resident) : "absent");
+	GgPut(row, ready, Int64GetDatum((int64) shown->bytes));
+	GgPut(row, ready, Int64GetDatum((int64) shown->key.generation));
+	GgPut(row, ready, Int32GetDatum((int32) shown->now.nsegments));
+	GgPut(row, ready, Int64GetDatum((int64) shown->now.delta_pages));
+	GgPut(row, ready, TimestampTzGetDatum(shown->loaded_at));
+	GgPut(row, ready, Float8GetDatum(shown->load_s));
+	GgPut(row, ready, Int64GetDatum((int64) shown->refreshes));
+	GgPut(row, refreshed, TimestampTzGetDatum(shown->refreshed_at));
+	GgPut(row, refreshed, Float8GetDatum(shown->refresh_s));
 
 	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
 		cpu += QueriesOf(counters, i);
 	cpu += QueriesOf(counters, GG_REASON_CODED);
-	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) +
-								QueriesOf(counters, GG_REASON_PARTIAL));
-	values[c++] = Int64GetDatum(cpu);
+	GgPut(row, true, Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) +
+								   QueriesOf(counters, GG_REASON_PARTIAL)));
+	GgPut(row, true, Int64GetDatum(cpu));
 	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
-		values[c++] = Int64GetDatum(QueriesOf(counters, i));
-	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->rows) : 0);
-	nulls[c] = nulls[c + 1] = true;
-	if (resident != NULL && resident->error[0] != '\0')
-	{
-		PutText(resident->error, &values[c], &nulls[c]);
-		PutTimestamp(resident->failed_at, &values[c + 1], &nulls[c + 1]);
-	}
-	c += 2;
-	c += PutParts(counters, held, values + c, nulls + c);
-	Assert(c == INDEX_COLUMNS);
+		GgPut(row, true, Int64GetDatum(QueriesOf(counters, i)));
+	GgPut(row, true,
+		  Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->rows) : 0));
+	GgPutText(row, failed ? resident->error : NULL);
+	PutTimestamp(row, failed ? resident->failed_at : 0);
+	PutParts(row, counters, held);
 }
 
 /*
@@ -612,11 +549,10 @@ MarkShown(Held *held, int nheld, Oid database, Oid relation)
 static void
 PutIndexRow(ReturnSetInfo *rsinfo, GgIndexCounters *counters, Held *held)
 {
-	Datum		values[INDEX_COLUMNS] = {0};
-	bool		nulls[INDEX_COLUMNS] = {0};
+	GgRow		row = {0};
 
-	IndexRow(counters, held, values, nulls);
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	PutIndex(&row, counters, held);
+	GgAddRow(rsinfo, &row, INDEX_COLUMNS);
 }
 
 /* The row of an index that counters or entries name. */
@@ -678,8 +614,7 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 	memset(stat, 0, sizeof(GgIndexStat));
 	if (gg_service == NULL)
 		return;
-	for (int d = 0; d < gg_service->ndevices; d++)
-		stat->up |= GgDeviceIsUp(gg_service->devices[d]);
+	stat->up = GgServiceIsUp();
 	held = CopyEntries(relation, &nheld);
 	latest = FindLatest(held, nheld, MyDatabaseId, relation);
 	if (latest != NULL)

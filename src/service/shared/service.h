@@ -50,26 +50,6 @@ extern void GgReloadSettings(void);
  */
 extern uint64 GgParkingFault(uint64 xid);
 
-/*
- * Where gpugraph.fault has a process rest, for tests: as long as another one holds the advisory
- * lock (0, place).
- */
-typedef enum GgHoldPlace
-{
-	GG_HOLD_MERGE,				/* a merge before its flip */
-	GG_HOLD_VACUUM_DELTA,		/* VACUUM before it notes what it cleared in the delta */
-	GG_HOLD_VACUUM_SEGMENT,		/* the same of a segment, while others are to be gone through */
-	GG_HOLD_VACUUM_LAST,		/* the same of the last one */
-	GG_HOLD_GIVE_BACK,			/* VACUUM before it gives back what it found */
-	GG_HOLD_LENGTHEN,			/* a merge after a step by which the relation became longer */
-	GG_HOLD_MOVE,				/* who makes the file shorter, before what was moved counts */
-	GG_HOLD_TRUNCATE,			/* the same, before the file's end goes */
-	GG_HOLD_POST,				/* a backend before it posts its query */
-	GG_HOLD_BUILD				/* a build before it makes a graph, with its rows on the device */
-} GgHoldPlace;
-
-extern void GgHold(GgHoldPlace place);
-
 /* For tests: in an engine's callback while edges are learned. */
 extern void GgLearnFault(void);
 

@@ -40,45 +40,9 @@ static const struct config_enum_entry device_storage_values[] = {
 };
 
 static const struct config_enum_entry fault_values[] = {
-	{"none", GG_FAULT_NONE, false},
-	{"launch", GG_FAULT_LAUNCH, false},
-	{"device", GG_FAULT_DEVICE, false},
-	{"exit", GG_FAULT_EXIT, false},
-	{"stall", GG_FAULT_STALL, false},
-	{"ring_full", GG_FAULT_RING_FULL, false},
-	{"device_memory", GG_FAULT_DEVICE_MEMORY, false},
-	{"host_memory", GG_FAULT_HOST_MEMORY, false},
-	{"load", GG_FAULT_LOAD, false},
-	{"load_gap", GG_FAULT_LOAD_GAP, false},
-	{"load_stall", GG_FAULT_LOAD_STALL, false},
-	{"load_readers", GG_FAULT_LOAD_READERS, false},
-	{"no_driver", GG_FAULT_NO_DRIVER, false},
-	{"no_device", GG_FAULT_NO_DEVICE, false},
-	{"old_device", GG_FAULT_OLD_DEVICE, false},
-	{"hang", GG_FAULT_HANG, false},
-	{"hang_launch", GG_FAULT_HANG_LAUNCH, false},
-	{"hang_load", GG_FAULT_HANG_LOAD, false},
-	{"less_memory", GG_FAULT_LESS_MEMORY, false},
-	{"hot", GG_FAULT_HOT, false},
-	{"graph", GG_FAULT_GRAPH, false},
-	{"graph_memory", GG_FAULT_GRAPH_MEMORY, false},
-	{"graph_hold", GG_FAULT_GRAPH_HOLD, false},
-	{"graph_hang", GG_FAULT_GRAPH_HANG, false},
-	{"parking_hold", GG_FAULT_PARKING_HOLD, false},
-	{"parking_none", GG_FAULT_PARKING_NONE, false},
-	{"hold_merge", GG_FAULT_HOLD_MERGE, false},
-	{"hold_vacuum_delta", GG_FAULT_HOLD_VACUUM_DELTA, false},
-	{"hold_vacuum_segment", GG_FAULT_HOLD_VACUUM_SEGMENT, false},
-	{"hold_vacuum_last", GG_FAULT_HOLD_VACUUM_LAST, false},
-	{"hold_give_back", GG_FAULT_HOLD_GIVE_BACK, false},
-	{"hold_lengthen", GG_FAULT_HOLD_LENGTHEN, false},
-	{"hold_move", GG_FAULT_HOLD_MOVE, false},
-	{"hold_truncate", GG_FAULT_HOLD_TRUNCATE, false},
-	{"hold_post", GG_FAULT_HOLD_POST, false},
-	{"hold_build", GG_FAULT_HOLD_BUILD, false},
-	{"learn_hold", GG_FAULT_LEARN_HOLD, false},
-	{"within_hold", GG_FAULT_WITHIN_HOLD, false},
-	{"within_error", GG_FAULT_WITHIN_ERROR, false},
+#define FAULT_ENTRY(name, member)	{#name, GG_FAULT_##member, false},
+	GG_FAULTS(FAULT_ENTRY)
+#undef FAULT_ENTRY
 	{NULL, 0, false}
 };
 

@@ -11,11 +11,11 @@
  * watchdog.
  */
 #include "service/worker/graph_thread.h"
+#include "base/temp_file.h"
+#include "engine/cpu/common/threads.h"
 #include "service/worker/watchdog.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -62,13 +62,10 @@ InjectFault(GgGraphThread *thread, gg_status *status)
 static char *
 Map(const GgGraphJob *job)
 {
-	char		path[64];
 	struct stat st;
 	void	   *start = MAP_FAILED;
-	int			fd;
+	int			fd = GgOpenFileOf(job->owner, job->fd);
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", job->owner, job->fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
 	/* another process may have its number by now, or another file */
@@ -163,15 +160,9 @@ ThreadMain(void *arg)
 bool
 GgGraphThreadStart(GgGraphThread *thread)
 {
-	sigset_t	saved;
-	int			rc;
-
 	thread->stop = false;
 	thread->seconds = 0;
-	GgBlockSignals(&saved);
-	rc = pthread_create(&thread->thread, NULL, ThreadMain, thread);
-	GgRestoreSignals(&saved);
-	thread->running = rc == 0;
+	thread->running = gg_thread_create(&thread->thread, ThreadMain, thread);
 	return thread->running;
 }
 

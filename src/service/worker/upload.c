@@ -22,6 +22,7 @@
  */
 #include "service/worker/upload.h"
 #include "service/worker/watchdog.h"
+#include "engine/cpu/common/threads.h"
 #include "engine/rules/codes.h"
 
 #include <errno.h>
@@ -517,8 +518,6 @@ GgUpload *
 GgUploadStart(GgDevice *device, const gg_engine *engine, void (*wake) (void *arg), void *arg)
 {
 	GgUpload   *upload = calloc(1, sizeof(GgUpload));
-	sigset_t	saved;
-	int			rc;
 
 	if (upload == NULL)
 		return NULL;
@@ -529,16 +528,11 @@ GgUploadStart(GgDevice *device, const gg_engine *engine, void (*wake) (void *arg
 	pthread_mutex_init(&upload->mutex, NULL);
 	pthread_cond_init(&upload->cond, NULL);
 
-	/* a thread inherits the mask it is created under */
-	GgBlockSignals(&saved);
-	rc = pthread_create(&upload->thread, NULL, UploadMain, upload);
-	GgRestoreSignals(&saved);
-	if (rc != 0)
+	if (!gg_thread_create(&upload->thread, UploadMain, upload))
 	{
 		pthread_cond_destroy(&upload->cond);
 		pthread_mutex_destroy(&upload->mutex);
 		free(upload);
-		errno = rc;
 		return NULL;
 	}
 	return upload;

@@ -22,6 +22,7 @@
  * has not hung for an hour.
  */
 #include "service/worker/watchdog.h"
+#include "engine/cpu/common/threads.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -149,16 +150,11 @@ void
 GgWatchdogStart(GgWorker *worker)
 {
 	pthread_t	thread;
-	sigset_t	before;
-	int			rc;
 
 	watched_worker = worker;
 	main_thread = pthread_self();
 	GgWatchedTurns(GG_WATCHED_MAIN);
 	pqsignal(SIGUSR2, EndHere);
-	GgBlockSignals(&before);
-	rc = pthread_create(&thread, NULL, Watch, NULL);
-	GgRestoreSignals(&before);
-	if (rc == 0)
+	if (gg_thread_create(&thread, Watch, NULL))
 		(void) pthread_detach(thread);
 }

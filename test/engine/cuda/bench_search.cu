@@ -432,8 +432,7 @@ bench_same(uint32_t itopk)
 static const char *
 codes_name(gg_codes codes)
 {
-	return codes == GG_CODES_INT8 ? "int8" : codes == GG_CODES_INT4 ? "int4" :
-		codes == GG_CODES_INT2 ? "int2" : "none";
+	return codes == GG_CODES_INT8 ? "int8" : codes == GG_CODES_INT4 ? "int4" : "none";
 }
 
 /* Another index of the same rows and graph. */
@@ -520,11 +519,9 @@ bench_codes(void)
 	gg_index   *full = cuda_index;
 
 	bench_codes_of("none", "device");
-	for (gg_codes codes : {GG_CODES_INT8, GG_CODES_INT4, GG_CODES_INT2})
+	for (gg_codes codes : {GG_CODES_INT8, GG_CODES_INT4})
 		for (gg_row_place place : {GG_ROWS_DEVICE, GG_ROWS_HOST, GG_ROWS_NONE})
 		{
-			if (codes == GG_CODES_INT2 && data.metric == GG_METRIC_L1)
-				continue;
 			cuda_index = open_codes(codes, place);
 			bench_codes_of(codes_name(codes), places[place]);
 			gg_cuda_engine.index_close(cuda_index);

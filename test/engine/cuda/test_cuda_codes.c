@@ -425,9 +425,6 @@ test_sizes(void)
 	shape.row_place = GG_ROWS_NONE;
 	CHECK(engine->shape_bytes(&shape) + (uint64_t) shape.capacity * 3072 == beside,
 		  "no rows: %llu bytes", (unsigned long long) engine->shape_bytes(&shape));
-	shape.codes = GG_CODES_INT2;
-	shape.metric = GG_METRIC_L1;
-	CHECK(engine->shape_bytes(&shape) == 0, "2 bits under L1 have a size");
 }
 
 int

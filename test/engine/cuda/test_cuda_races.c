@@ -436,7 +436,7 @@ test_deep(void)
 static void
 test_bounds(void)
 {
-	for (gg_codes codes = GG_CODES_INT8; codes <= GG_CODES_INT2; codes++)
+	for (gg_codes codes = GG_CODES_INT8; codes <= GG_CODES_INT4; codes++)
 	{
 		const deep_spec spec = {.n = 300,.dim = 40,.metric = GG_METRIC_L2,
 			.element = GG_ELEMENT_F32,.graph = true,.codes = codes};
@@ -644,14 +644,14 @@ build_lists(const build_scene *s, gg_init init, double least)
  * none.
  */
 static void
-merge(const build_scene *s, uint32_t length, gg_init init, gg_merge_way way, const char *what)
+merge(const build_scene *s, uint32_t length, const char *what)
 {
 	const uint32_t n = s->data.n;
 	const size_t bytes = s->data.dim * gg_element_size(s->data.element);
 	gg_build_params params = s->params;
 	uint8_t    *parts = calloc(n, 1);
 	uint32_t   *lists = malloc((size_t) n * length * sizeof(uint32_t));
-	const gg_merge_input input = {parts, lists, length, way};
+	const gg_merge_input input = {parts, lists, length, GG_MERGE_SEARCH};
 	gg_graph	graph;
 
 	memset(lists, 0xFF, (size_t) n * length * sizeof(uint32_t));
@@ -670,7 +670,6 @@ merge(const build_scene *s, uint32_t length, gg_init init, gg_merge_way way, con
 			lists[i] += lists[i] == GG_NO_NODE ? 0 : first;
 	}
 	params = s->params;
-	params.init = init;
 	if (CHECK_OK(gg_cuda_engine.merge(&s->data, &input, &params, &control, &graph, NULL), s->name))
 		check_graph(s, &graph, what);
 	free(parts);
@@ -705,17 +704,14 @@ test_builds(void)
 	build(&s, GG_ALGORITHM_GRNND, GG_INIT_PIVOT_CELLS, "grnnd");
 	if (now.number == 32)
 		build(&s, GG_ALGORITHM_GRNND, GG_INIT_RANDOM, "grnnd, random");
-	merge(&s, now.number / 2, GG_INIT_PIVOT_CELLS, GG_MERGE_JOIN, "merge");
-	merge(&s, now.number / 2, GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH, "merge by search");
+	merge(&s, now.number / 2, "merge");
 	if (now.number == GG_MAX_DEGREE)
-		merge(&s, now.number, GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH, "merge of the longest lists");
-	merge(&s, now.number / 2, GG_INIT_RANDOM, GG_MERGE_JOIN, "merge, random");
+		merge(&s, now.number, "merge of the longest lists");
 	/* more than one block compares */
 	if (now.number == 64)
 	{
 		s.params.samples = 48;
 		build_lists(&s, GG_INIT_RANDOM, 0.5);
-		merge(&s, now.number / 2, GG_INIT_RANDOM, GG_MERGE_JOIN, "merge, 48 samples");
 	}
 	build_close(&s);
 }
@@ -867,8 +863,7 @@ test_codes(void)
 	harness_data(&spec, &data, &queries, nq);
 	if (CHECK_OK(gg_cpu_engine.build(&data, &params, &control, &graph, NULL), "build"))
 	{
-		for (gg_codes codes = GG_CODES_INT8;
-			 codes <= (now.metric == GG_METRIC_L1 ? GG_CODES_INT4 : GG_CODES_INT2); codes++)
+		for (gg_codes codes = GG_CODES_INT8; codes <= GG_CODES_INT4; codes++)
 			search_codes(&data, &graph, queries, nq, codes);
 		gg_graph_free(&graph);
 	}

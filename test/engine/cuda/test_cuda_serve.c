@@ -1485,7 +1485,7 @@ test_bounds(void)
 		{.n = 1001,.dim = 768,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.graph = true,
 			.codes = GG_CODES_INT8},
 		{.n = 500,.dim = 3,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.spare = 5,
-			.graph = true,.codes = GG_CODES_INT2},
+			.graph = true,.codes = GG_CODES_INT4},
 		{.n = 2000,.dim = 96,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true,
 			.codes = GG_CODES_INT4,.mean = deep_mean},
 		{.n = 2000,.dim = 33,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.graph = true,

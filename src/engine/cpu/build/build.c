@@ -141,9 +141,6 @@ make_lists(build_state *build, uint32_t **order)
 									   gg_pool_threads(build->pool)))
 		return gg_cpu_extend_lists_run(build->pool, data, build->input, build->params, build->near,
 									   order, build->stats);
-	if (build->input)
-		return gg_cpu_merge_lists_run(build->pool, data, build->input, build->params, build->near,
-									  order, build->stats);
 	if (build->scratch)
 		return gg_cpu_groups_run(build->pool, data, build->params, control->memory,
 								 (gg_list_room) {build->near, distances}, order, build->stats);

@@ -3,13 +3,13 @@
  *		Few rows into a large graph, by searching it: GGM's incremental case.
  *
  * Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021, section 5
- * has a merge compare all rows again (merge.c).  Where one part, the base, has most of the rows,
- * what is new of their neighbours follows from those of the few others.
+ * has a merge compare all rows again.  Where one part, the base, has most of the rows, what is new
+ * of their neighbours follows from those of the few others.  Other merges build anew.
  *
  * Contract.  k is intermediate_graph_degree, d the distance by which k-NN lists are made (gg_rows).
  *
- *	(a) Where the others are not of one part, lists among them are made anew (merge.c, with all rows
- *		in part 0), and what is stored of them does not count.
+ *	(a) Where the others are not of one part, lists among them are made anew (ordered ones, see
+ *		knn_graph.c), and what is stored of them does not count.
  *	(b) Each of the others is searched for in the base's graph: best-first search over what is
  *		stored, by d, from pivots of the base.  It finds WIDTH neighbours, or graph_degree where
  *		that is more, but no more than k.
@@ -18,7 +18,7 @@
  *		row of the base is the nearest k of what is stored of it and its nearest OFFERS offers.
  *
  * Edges, pivots and reachability are then made as in a build.  The result does not depend on
- * threads, but for the graph of more than GG_BRUTE_ROWS pivots, as in merge.c.
+ * threads, but for the graph of more than GG_BRUTE_ROWS pivots, which is made as in a build.
  *
  * Pivots do not come with a merge.  Those of (b) are chosen by a build's rules (connect.c), over
  * the first stored edges of each row in place of its nearest neighbours.
@@ -158,7 +158,7 @@ extend_bytes(const gg_dataset *data, const gg_build_params *params, const extend
 		gg_dataset	some = *data;
 
 		some.n = plan->others;
-		first = others * (1 + sizeof(uint32_t) * (1 + params->intermediate_graph_degree)) +
+		first = others * sizeof(uint32_t) * params->intermediate_graph_degree +
 			gg_cpu_knn_graph_bytes(&some, params, threads, false);
 		if (!plan->run)
 			first += others * data->dim * gg_element_size(data->element);
@@ -175,8 +175,7 @@ gg_cpu_extends(const gg_dataset *data, const gg_merge_input *input, const gg_bui
 {
 	extend_plan plan;
 
-	if (input->way == GG_MERGE_JOIN || params->init == GG_INIT_RANDOM ||
-		!make_plan(data, input, &plan))
+	if (params->init == GG_INIT_RANDOM || !make_plan(data, input, &plan))
 		return false;
 	return input->way == GG_MERGE_SEARCH ||
 		(data->n > GG_BRUTE_ROWS && plan.others <= data->n / OTHERS_SHARE &&
@@ -270,33 +269,18 @@ static gg_status
 compare_others(extend_state *e)
 {
 	uint32_t	count = e->plan.others;
-	uint8_t    *parts = calloc((size_t) count + 1, 1);
-	uint32_t   *none = gg_array(count, sizeof(uint32_t));
 	uint32_t   *lists = gg_array((uint64_t) count * e->k, sizeof(uint32_t));
-	uint32_t   *order = NULL;
 	char	   *copy = NULL;
-	gg_merge_input input = {parts, none, 1, GG_MERGE_JOIN};
-	gg_build_stats unwanted = {0};
 	gg_dataset	some;
-	gg_status	status = gg_ok();
+	gg_status	status = lists ? gather_others(e, &some, &copy) : no_memory(e);
 
-	if (!parts || !none || !lists)
-		status = no_memory(e);
-	else
-		memset(none, 0xFF, sizeof(uint32_t) * count);
-	if (status.code == GG_OK)
-		status = gather_others(e, &some, &copy);
 	gg_pool_mute(e->pool, true);
 	if (status.code == GG_OK)
-		status = gg_cpu_merge_lists_run(e->pool, &some, &input, e->params, lists, &order,
-										&unwanted);
+		status = gg_cpu_ordered_lists_run(e->pool, &some, e->params, lists);
 	gg_pool_mute(e->pool, false);
 	if (status.code == GG_OK)
 		status = place_lists(e, lists);
-	free(parts);
-	free(none);
 	free(lists);
-	free(order);
 	free(copy);
 	return status;
 }

@@ -10,7 +10,6 @@
  *	cells.c			their start from pivot cells
  *	knn_graph.c		GNND
  *	groups.c		k-NN lists of more rows than memory holds
- *	merge.c			graphs merged as graphs
  *	extend.c		few rows into a large graph, by searching it
  *	optimize.c		rank-based reordering
  *	tsdg.c			two-stage diversification

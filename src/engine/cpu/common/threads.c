@@ -8,6 +8,7 @@
  */
 #include "threads.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -137,14 +138,15 @@ gg_thread_create(pthread_t *thread, void *(*start) (void *), void *arg)
 {
 	sigset_t	all,
 				saved;
-	bool		created;
+	int			rc;
 
 	/* a thread inherits the mask: no signal may reach it, not even at its first instruction */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	created = pthread_create(thread, NULL, start, arg) == 0;
+	rc = pthread_create(thread, NULL, start, arg);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
-	return created;
+	errno = rc;
+	return rc == 0;
 }
 
 gg_status

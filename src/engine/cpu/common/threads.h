@@ -28,7 +28,7 @@ typedef struct gg_worker
  */
 typedef void (*gg_pool_fn) (gg_worker *worker, void *ctx, uint64_t begin, uint64_t end);
 
-/* Start a thread that no signal ever reaches.  False: the system has none left. */
+/* Start a thread that no signal ever reaches.  False: the system has none left; errno says why. */
 extern bool gg_thread_create(pthread_t *thread, void *(*start) (void *), void *arg);
 
 /* control may be NULL: one thread, nobody to talk to.  Errors: GG_ENOMEM. */

@@ -299,7 +299,6 @@ struct gg_tile_memory
 	uint32_t	has[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* j is in the list of i */
 	uint32_t	had[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* i is in the list of j */
 	uint16_t	position[KNOWN_SLOTS];	/* of an id in the join; 0 where there is none */
-	uint8_t		part[GG_TILE_ROWS / TILE_COLUMNS];	/* of all rows of a panel, or 0 */
 };
 
 /* Longest piece of a row that is packed at once: the fewer rows a join has, the longer. */
@@ -554,51 +553,6 @@ join_mark_shared(gg_tile_memory *memory, const gg_join *join)
 		}
 }
 
-/* The part of each panel's rows. */
-static void
-join_mark_parts(gg_tile_memory *memory, const gg_join *join)
-{
-	for (uint32_t j = 0; j < join->m; j += TILE_COLUMNS)
-	{
-		uint8_t		part = join->parts[j];
-
-		for (uint32_t c = j; c < j + TILE_COLUMNS && c < join->m; c++)
-			if (join->parts[c] != part)
-				part = 0;
-		memory->part[j / TILE_COLUMNS] = part;
-	}
-}
-
-/* Is a tile of one part alone, so that none of its rows are to be compared? */
-static inline bool
-join_skips(const gg_tile_memory *memory, const gg_join *join, uint32_t i, uint32_t j)
-{
-	uint8_t		part = memory->part[j / TILE_COLUMNS];
-
-	if (part == 0)
-		return false;
-	for (uint32_t r = i; r < i + TILE_HEIGHT && r < join->left; r++)
-		if (join->parts[r] != part)
-			return false;
-	return true;
-}
-
-/* Columns j .. j + 31 of other parts than row i's. */
-static inline uint32_t
-join_other_parts(const gg_tile_memory *memory, const gg_join *join, uint32_t i, uint32_t j)
-{
-	uint8_t		part = join->parts[i];
-	uint32_t	columns = 0;
-
-	if (part == 0)
-		return 0xFFFFFFFFu;
-	if (memory->part[j / TILE_COLUMNS] != 0)
-		return memory->part[j / TILE_COLUMNS] == part ? 0 : 0xFFFFFFFFu;
-	for (uint32_t c = 0; c < TILE_COLUMNS && j + c < join->m; c++)
-		columns |= (uint32_t) (join->parts[j + c] != part) << c;
-	return columns;
-}
-
 /* Columns j .. j + 31 that row i is to be compared with. */
 static inline uint32_t
 join_columns(const gg_join *join, uint32_t i, uint32_t j)
@@ -664,8 +618,6 @@ join_select(join_run *run, uint32_t i, uint32_t j, float *sums, uint32_t ld)
 		uint32_t	columns = join_columns(join, r, j);
 		tile_hits	hits;
 
-		if (columns && join->parts)
-			columns &= join_other_parts(memory, join, r, j);
 		if (!columns)
 			continue;
 		hits = run->ops->screen(sums, memory->bias[r], memory->bias + j, run->factor, run->least,
@@ -723,8 +675,6 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 		join_mark_shared(memory, join);
 	else if (join->known)
 		join_mark_known(memory, join);
-	if (join->parts)
-		join_mark_parts(memory, join);
 
 	for (uint32_t begin = 0; begin < dim; begin += piece)
 	{
@@ -750,8 +700,6 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 						memory->sums + (size_t) i * GG_TILE_ROWS + j;
 					uint32_t	ld = whole ? TILE_COLUMNS : GG_TILE_ROWS;
 
-					if (join->parts && join_skips(memory, join, i, j))
-						continue;
 					tile(memory->pack + (size_t) p * TILE_COLUMNS * depth + (i - p * TILE_COLUMNS),
 						 memory->pack + (size_t) j * depth, depth, first, sums, ld);
 					if (last)

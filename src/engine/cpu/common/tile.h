@@ -102,12 +102,6 @@ typedef struct gg_join
 	bool		known;
 
 	/*
-	 * m parts, or NULL: rows of the same part are not compared, but those of part 0 are.  Tiles of
-	 * one part are skipped where the ids stand in their order.
-	 */
-	const uint8_t *parts;
-
-	/*
 	 * rows->dim elements near the rows, or NULL.  |a|^2 + |b|^2 - 2ab loses the difference of two
 	 * rows whose length is much larger than it; measured from a point among them they are short.
 	 */

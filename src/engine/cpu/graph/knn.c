@@ -131,27 +131,6 @@ gg_triangle_at(uint64_t i, uint32_t blocks, uint32_t *a, uint32_t *b)
 	*b = row + (uint32_t) i;
 }
 
-/* Order ids by their part, and note it. */
-static void
-order_by_part(const gg_knn *state, uint32_t *ids, uint32_t count, uint8_t *parts)
-{
-	uint32_t	at[UINT8_MAX + 2] = {0};
-	uint32_t	copy[GG_TILE_ROWS];
-
-	for (uint32_t i = 0; i < count; i++)
-		at[state->parts[ids[i]] + 1]++;
-	for (uint32_t p = 0; p < UINT8_MAX; p++)
-		at[p + 1] += at[p];
-	memcpy(copy, ids, sizeof(uint32_t) * count);
-	for (uint32_t i = 0; i < count; i++)
-	{
-		uint8_t		part = state->parts[copy[i]];
-
-		parts[at[part]] = part;
-		ids[at[part]++] = copy[i];
-	}
-}
-
 uint64_t
 gg_knn_join(gg_knn *state, gg_worker *worker, const gg_blocks *blocks, uint32_t a, uint32_t b,
 			const float *centre, bool exact)
@@ -162,7 +141,6 @@ gg_knn_join(gg_knn *state, gg_worker *worker, const gg_blocks *blocks, uint32_t 
 	uint32_t	a_count = gg_min_u32(blocks->count - a_first, blocks->rows),
 				b_count = a == b ? 0 : gg_min_u32(blocks->count - b_first, blocks->rows);
 	uint32_t	pair[GG_TILE_ROWS];
-	uint8_t		parts[GG_TILE_ROWS];
 	gg_join		join = {
 		.rows = &state->rows,
 		.ids = pair,
@@ -181,12 +159,6 @@ gg_knn_join(gg_knn *state, gg_worker *worker, const gg_blocks *blocks, uint32_t 
 		pair[i] = ids ? ids[a_first + i] : a_first + i;
 	for (uint32_t i = 0; i < b_count; i++)
 		pair[a_count + i] = ids ? ids[b_first + i] : b_first + i;
-	if (state->parts)
-	{
-		order_by_part(state, pair, a_count, parts);
-		order_by_part(state, pair + a_count, b_count, parts + a_count);
-		join.parts = parts;
-	}
 	return gg_tile_join(state->memory[worker->id], &join, worker);
 }
 
@@ -271,7 +243,6 @@ longest_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint32_t	ids[GG_TILE_ROWS];
-		uint8_t		parts[GG_TILE_ROWS];
 		const uint64_t last = (i + 1) * rows < state->n ? (i + 1) * rows : state->n;
 		gg_join		join = {
 			.rows = &state->rows,
@@ -297,9 +268,6 @@ longest_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 		join.right = i == 0 ? 0 : join.left;
 		if (i == 0)
 			join.left = join.m;
-		for (uint32_t j = 0; state->parts && j < join.m; j++)
-			parts[j] = state->parts[ids[j]];
-		join.parts = state->parts ? parts : NULL;
 		gg_tile_join(state->memory[worker->id], &join, worker);
 	}
 }

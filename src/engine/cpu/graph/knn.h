@@ -1,7 +1,6 @@
 /*
  * knn.h
- *		k-NN lists under way: what their start (cells.c), GNND (knn_graph.c) and the merging of
- *		graphs (merge.c) share.
+ *		k-NN lists under way: what their start (cells.c), GNND (knn_graph.c) share.
  */
 #ifndef GG_KNN_H
 #define GG_KNN_H
@@ -32,8 +31,7 @@ typedef struct gg_knn
 	uint8_t   **cell_bits;		/* npivots + 1 per thread, all 0 between nodes */
 	uint32_t   *order;			/* n: rows near each other stand near each other, or NULL */
 
-	/* of merge.c: see gg_join */
-	const uint8_t *parts;		/* n, or NULL */
+	/* see gg_join */
 	const float *centre;		/* of all joins, or NULL: each has its own */
 	bool		ordered;
 	bool		exact;			/* joins are */

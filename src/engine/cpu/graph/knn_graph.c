@@ -23,11 +23,17 @@
  * With one thread, or where all rows are compared with all, the result depends on data, parameters
  * and seed alone.  Else the order of entries differs, and with it which of two equally distant rows
  * is kept.
+ *
+ * Ordered lists are the same whatever the threads, in a little more time: a merge makes them of the
+ * rows that it adds.  A pair has one distance: all tiles measure from one centre, or exactly where
+ * rows are longer than a tile's piece.  Lists keep the nearest by (distance, id) of all that they
+ * are offered, reverse samples come by (rank, id), and iterations end by how many entries are new.
  */
 #include "engine/rules/algorithms.h"
 #include "knn.h"
 #include "stages.h"
 
+#include <math.h>
 #include <string.h>
 
 /*
@@ -45,10 +51,15 @@
 #define DEFAULT_RANDOM_ITERATIONS	30u
 #define DEFAULT_RANDOM_TERMINATION	0.002f
 
+/* The centre of ordered lists is the mean of this many rows at most. */
+#define CENTRE_ROWS		4096u
+
 typedef struct descent
 {
 	gg_knn	   *knn;
-	atomic_uint_fast64_t entered;
+	atomic_uint_fast64_t entered;	/* not of ordered lists: it depends on threads */
+	atomic_uint_fast64_t fresh; /* new entries of all lists, those left over last time included */
+	atomic_uint_fast64_t left;	/* of them, those that were not sampled */
 
 	/* cross-matching; counts may pass 2p, what does not fit was not stored */
 	uint32_t	p;
@@ -80,16 +91,22 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	descent    *d = arg;
 	gg_knn	   *state = d->knn;
+	uint64_t	fresh = 0,
+				all_left = 0;
 
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint32_t	row = gg_knn_at(state, i);
 		uint32_t	taken[2];
+		uint32_t	left = gg_knn_sample(state, row, d->p, d->samples, taken);
 
-		gg_knn_sample(state, row, d->p, d->samples, taken);
+		all_left += left;
+		fresh += taken[1] + left;
 		atomic_store_explicit(&d->counts[0][row], taken[0], memory_order_relaxed);
 		atomic_store_explicit(&d->counts[1][row], taken[1], memory_order_relaxed);
 	}
+	atomic_fetch_add_explicit(&d->fresh, fresh, memory_order_relaxed);
+	atomic_fetch_add_explicit(&d->left, all_left, memory_order_relaxed);
 }
 
 /*
@@ -134,13 +151,56 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	}
 }
 
+/* The same in order: each thread goes through all offers, and enters those to rows of its share. */
+static void
+ordered_reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+{
+	descent    *d = arg;
+	const uint32_t n = d->knn->n,
+				p = d->p;
+	const uint64_t shares = (uint64_t) gg_pool_threads(d->knn->pool);
+
+	for (uint64_t share = begin; share < end; share++)
+	{
+		uint32_t	first = (uint32_t) (share * n / shares),
+					last = (uint32_t) ((share + 1) * n / shares);
+
+		for (uint32_t j = 0; j < 2 * p; j++)
+		{
+			uint32_t   *samples = d->samples[j % 2];
+			atomic_uint *counts = d->counts[j % 2];
+
+			for (uint32_t row = 0; row < n; row++)
+			{
+				uint32_t	own = COUNT_OWN(atomic_load_explicit(&counts[row],
+																 memory_order_relaxed)),
+							other,
+							count;
+
+				if (row % 65536 == 0 && gg_worker_stopping(worker))
+					return;
+				if (j / 2 >= own)
+					continue;
+				other = samples[(size_t) row * 2 * p + j / 2];
+				if (other < first || other >= last)
+					continue;
+				count = atomic_load_explicit(&counts[other], memory_order_relaxed);
+				if (COUNT_ALL(count) >= 2 * p)
+					continue;
+				samples[(size_t) other * 2 * p + COUNT_ALL(count)] = row;
+				atomic_store_explicit(&counts[other], count + COUNT_OTHER, memory_order_relaxed);
+			}
+		}
+	}
+}
+
 static void
 match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	descent    *d = arg;
 	gg_knn	   *state = d->knn;
 	const gg_metric metric = state->rows.data->metric;
-	float	   *centre = metric == GG_METRIC_L1 || metric == GG_METRIC_IP ? NULL :
+	float	   *centre = metric == GG_METRIC_L1 || metric == GG_METRIC_IP || state->ordered ? NULL :
 		state->row[worker->id];
 	uint64_t	entered = 0;
 
@@ -161,7 +221,9 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 				.ids = ids,
 				.left = fresh,
 				.mutual = true,
-				.centre = centre,
+				.centre = state->ordered ? state->centre : centre,
+				.exact = state->exact,
+				.ordered = state->ordered,
 				.lists = &state->lists
 			};
 
@@ -191,6 +253,7 @@ iterate(descent *d, gg_build_stats *stats)
 	bool		pools = gg_algorithm_of(state->params, state->rows.data->metric) ==
 		GG_ALGORITHM_GRNND;
 	float		first = pools && !random && !(termination > 0) ? GRNND_FIRST_TERMINATION : 0;
+	const double places = (double) state->n * state->k;
 	gg_status	status = gg_ok();
 
 	if (limit == 0)
@@ -200,19 +263,28 @@ iterate(descent *d, gg_build_stats *stats)
 	gg_pool_phase(state->pool, GG_PHASE_KNN_DESCENT, (uint64_t) state->n * limit);
 	for (uint32_t iteration = 0; iteration < limit; iteration++)
 	{
+		const uint64_t left = atomic_exchange(&d->left, 0);
+
 		atomic_store(&d->entered, 0);
+		atomic_store(&d->fresh, 0);
 		status = gg_pool_run(state->pool, sample_run, d, state->n, 256);
+		/* new entries of the iteration before, but those that it left over */
+		if (state->ordered && iteration > 1 &&
+			(double) atomic_load(&d->fresh) < (double) left + termination * places)
+			break;
 		if (status.code == GG_OK)
-			status = gg_pool_run(state->pool, reverse_run, d, state->n, 1024);
+			status = state->ordered ?
+				gg_pool_run(state->pool, ordered_reverse_run, d,
+							(uint64_t) gg_pool_threads(state->pool), 1) :
+				gg_pool_run(state->pool, reverse_run, d, state->n, 1024);
 		if (status.code == GG_OK)
 			status = gg_pool_run(state->pool, match_run, d, state->n, gg_knn_chunk(state, 64));
 		if (status.code != GG_OK)
 			return status;
 		stats->iterations++;
-		stats->changed = (float) ((double) atomic_load(&d->entered) /
-								  ((double) state->n * state->k));
-		if ((double) atomic_load(&d->entered) <
-			(double) (iteration == 0 ? first : termination) * state->n * state->k)
+		stats->changed = (float) ((double) atomic_load(&d->entered) / places);
+		if (!state->ordered && (double) atomic_load(&d->entered) <
+			(double) (iteration == 0 ? first : termination) * places)
 			break;
 	}
 	return status;
@@ -320,6 +392,57 @@ gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, in
 	return all + (cells > descent ? cells : descent);
 }
 
+/* What all tiles of ordered lists measure from: the mean of some rows, in their order. */
+static gg_status
+make_centre(gg_knn *state, float *centre)
+{
+	uint32_t	dim = state->rows.dim;
+	uint32_t	count = gg_min_u32(state->n, CENTRE_ROWS);
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (gg_pool_stopping(state->pool, i % 64 == 0 ? 0 : 1))
+			return gg_pool_poll(state->pool);
+		gg_rows_load(&state->rows, (uint32_t) ((uint64_t) i * state->n / count), 0, dim,
+					 state->row[0]);
+		for (uint32_t k = 0; k < dim; k++)
+			centre[k] += state->row[0][k] / (float) count;
+	}
+	/* rows that are not finite have no distance from any centre */
+	for (uint32_t k = 0; k < dim; k++)
+		if (!isfinite(centre[k]))
+			centre[k] = 0;
+	state->centre = centre;
+	return gg_ok();
+}
+
+/* The lists of an open state, into finish. */
+static gg_status
+make_lists(gg_knn *state, finish_state *finish, gg_build_stats *stats)
+{
+	const gg_build_params *params = state->params;
+	bool		random = params->init == GG_INIT_RANDOM && !state->ordered,
+				brute = !random && state->n <= GG_BRUTE_ROWS;
+	double		start = gg_now();
+	gg_status	status;
+
+	/* exact distances: with ordered lists, too, the result does not depend on threads */
+	state->ordered |= brute;
+	status = random ?
+		gg_pool_run(state->pool, random_run, state, state->n, gg_knn_chunk(state, 256)) :
+		brute ? gg_knn_brute(state) : gg_knn_cells(state);
+	stats->init_s += gg_now() - start;
+	start = gg_now();
+	if (status.code == GG_OK && !brute)
+		status = gg_knn_longest(state);
+	if (status.code == GG_OK && !brute)
+		status = descend(state, stats);
+	if (status.code == GG_OK)
+		status = gg_pool_run(state->pool, finish_run, finish, state->n, gg_knn_chunk(state, 256));
+	stats->descent_s += gg_now() - start;
+	return status;
+}
+
 gg_status
 gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
 					 uint32_t *ids, float *distances, uint32_t **order, gg_build_stats *stats)
@@ -330,7 +453,6 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 	bool		in_place = params->intermediate_graph_degree ==
 		GG_LIST_STRIDE(params->intermediate_graph_degree);
 	gg_status	status = knn_check(data, params);
-	double		start = gg_now();
 
 	if (order)
 		*order = NULL;
@@ -339,31 +461,38 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 	gg_pool_phase(pool, GG_PHASE_KNN_INIT, data->n);
 	status = gg_knn_open(&state, data, in_place ? ids : NULL, in_place ? distances : NULL);
 	if (status.code == GG_OK)
-	{
-		bool		brute = params->init != GG_INIT_RANDOM && state.n <= GG_BRUTE_ROWS;
-
-		/* exact distances: with ordered lists, too, the result does not depend on threads */
-		state.ordered = brute;
-
-		status = params->init == GG_INIT_RANDOM ?
-			gg_pool_run(pool, random_run, &state, state.n, gg_knn_chunk(&state, 256)) :
-			brute ? gg_knn_brute(&state) : gg_knn_cells(&state);
-		stats->init_s += gg_now() - start;
-		start = gg_now();
-		if (status.code == GG_OK && !brute)
-			status = gg_knn_longest(&state);
-		if (status.code == GG_OK && !brute)
-			status = descend(&state, stats);
-		if (status.code == GG_OK)
-			status = gg_pool_run(pool, finish_run, &finish, state.n, gg_knn_chunk(&state, 256));
-		stats->descent_s += gg_now() - start;
-	}
+		status = make_lists(&state, &finish, stats);
 	if (order && status.code == GG_OK)
 	{
 		*order = state.order;
 		state.order = NULL;
 	}
 	gg_knn_close(&state, ids, distances);
+	return status;
+}
+
+gg_status
+gg_cpu_ordered_lists_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
+						 uint32_t *ids)
+{
+	gg_knn		state = {.params = params, .pool = pool, .ordered = true};
+	finish_state finish = {&state, ids, NULL};
+	gg_build_stats unwanted = {0};
+	bool		in_place = params->intermediate_graph_degree ==
+		GG_LIST_STRIDE(params->intermediate_graph_degree);
+	float	   *centre = calloc(data->dim, sizeof(float));
+	gg_status	status = gg_knn_open(&state, data, in_place ? ids : NULL, NULL);
+
+	state.exact = data->dim > GG_ONE_PIECE;
+	if (status.code == GG_OK && !centre)
+		status = gg_knn_no_memory(&state);
+	if (status.code == GG_OK &&
+		(data->metric == GG_METRIC_L2 || data->metric == GG_METRIC_COSINE))
+		status = make_centre(&state, centre);
+	if (status.code == GG_OK)
+		status = make_lists(&state, &finish, &unwanted);
+	gg_knn_close(&state, ids, NULL);
+	free(centre);
 	return status;
 }
 

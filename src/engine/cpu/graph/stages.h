@@ -29,15 +29,17 @@ extern gg_status gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data,
 extern uint64_t gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params,
 									   int threads, bool distances);
 
-/* k-NN lists of merged parts, see merge.c; input was checked.  order, stats: as above. */
-extern gg_status gg_cpu_merge_lists_run(gg_pool *pool, const gg_dataset *data,
-										const gg_merge_input *input,
-										const gg_build_params *params, uint32_t *ids,
-										uint32_t **order, gg_build_stats *stats);
+/*
+ * k-NN lists that are the same whatever the threads (ordered, see knn_graph.c); data and params
+ * were checked.
+ */
+extern gg_status gg_cpu_ordered_lists_run(gg_pool *pool, const gg_dataset *data,
+										  const gg_build_params *params, uint32_t *ids);
 
 /*
- * The same where one part has most of the rows, see extend.c.  order is made.  gg_cpu_extends():
- * whether it is to be done so, in no more memory than k-NN lists take.
+ * k-NN lists of merged parts, one of which has most of the rows, see extend.c; input was checked.
+ * order is made; stats: as above.  gg_cpu_extends(): whether it is to be done so, in no more memory
+ * than k-NN lists take; else a merge builds anew.
  */
 extern bool gg_cpu_extends(const gg_dataset *data, const gg_merge_input *input,
 						   const gg_build_params *params, int threads);

@@ -452,29 +452,21 @@ set_weights(const gg_coder *coder, uint64_t seed)
 	}
 }
 
-static void
-plain_weights(const gg_coder *coder, uint64_t seed)
-{
-	set_weights(coder, seed);
-}
+/* What makes codes and queries, compiled for one instruction set. */
+#define CODE_FUNCTIONS(simd, TARGET) \
+	TARGET static void simd##_weights(const gg_coder *coder, uint64_t seed) \
+	{ set_weights(coder, seed); } \
+	TARGET static void simd##_rotated(const gg_coder *coder, float *row, int32_t *y, \
+									  uint8_t *record) \
+	{ code_rotated(coder, row, y, record); } \
+	TARGET static void simd##_in_place(const gg_coder *coder, float *row, int32_t *y, \
+									   uint8_t *record) \
+	{ code_in_place(coder, row, y, record); } \
+	TARGET static void simd##_query(const gg_coder *coder, float *row, int32_t *y, \
+									gg_code_query *query) \
+	{ set_rotated(coder, row, y, query); }
 
-static void
-plain_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
-{
-	code_rotated(coder, row, y, record);
-}
-
-static void
-plain_in_place(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
-{
-	code_in_place(coder, row, y, record);
-}
-
-static void
-plain_query(const gg_coder *coder, float *row, int32_t *y, gg_code_query *query)
-{
-	set_rotated(coder, row, y, query);
-}
+CODE_FUNCTIONS(plain,)
 
 /* ---- estimates ----------------------------------------------------------- */
 
@@ -541,29 +533,7 @@ plain_l1(const gg_coder *coder, const uint8_t *record, const gg_code_query *quer
 
 #define AVX2 __attribute__((target("avx2")))
 
-AVX2 static void
-avx2_weights(const gg_coder *coder, uint64_t seed)
-{
-	set_weights(coder, seed);
-}
-
-AVX2 static void
-avx2_rotated(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
-{
-	code_rotated(coder, row, y, record);
-}
-
-AVX2 static void
-avx2_in_place(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
-{
-	code_in_place(coder, row, y, record);
-}
-
-AVX2 static void
-avx2_query(const gg_coder *coder, float *row, int32_t *y, gg_code_query *query)
-{
-	set_rotated(coder, row, y, query);
-}
+CODE_FUNCTIONS(avx2, AVX2)
 
 AVX2 static inline int32_t
 avx2_sum(__m256i v)
@@ -606,17 +576,17 @@ avx2_distance8(const gg_coder *coder, const uint8_t *record, const gg_code_query
 	return finish(coder, record, query, avx2_sum(_mm256_add_epi32(sum0, sum1)));
 }
 
-/* The products of 32 bytes of codes, in 16 bits: up to 7,680 in size for 4 bits, 3,072 for 2. */
+/* The products of 32 bytes of codes of 4 bits, in 16 bits: up to 7,680 in size. */
 ALWAYS_INLINE AVX2 void
-avx2_products(__m256i codes, const gg_code_query *query, uint32_t b, uint32_t bits, uint32_t stride,
-			  __m256i *high, __m256i *low)
+avx2_products(__m256i codes, const gg_code_query *query, uint32_t b, uint32_t stride, __m256i *high,
+			  __m256i *low)
 {
-	__m256i		mask = _mm256_set1_epi8((char) ((1 << bits) - 1));
+	__m256i		mask = _mm256_set1_epi8(15);
 
-	for (uint32_t plane = 0; plane < 8 / bits; plane++)
+	for (uint32_t plane = 0; plane < 2; plane++)
 	{
 		const size_t at = (size_t) plane * stride + b;
-		__m256i		u = _mm256_and_si256(_mm256_srli_epi16(codes, (int) (plane * bits)), mask);
+		__m256i		u = _mm256_and_si256(_mm256_srli_epi16(codes, (int) (plane * 4)), mask);
 
 		*high = _mm256_add_epi16(*high, _mm256_maddubs_epi16(
 			u, _mm256_loadu_si256((const __m256i *) (query->high + at))));
@@ -625,8 +595,8 @@ avx2_products(__m256i codes, const gg_code_query *query, uint32_t b, uint32_t bi
 	}
 }
 
-ALWAYS_INLINE AVX2 float
-avx2_packed(const gg_coder *coder, const uint8_t *record, const gg_code_query *query, uint32_t bits)
+AVX2 static float
+avx2_distance4(const gg_coder *coder, const uint8_t *record, const gg_code_query *query)
 {
 	const __m256i ones = _mm256_set1_epi16(1);
 	const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -652,25 +622,13 @@ avx2_packed(const gg_coder *coder, const uint8_t *record, const gg_code_query *q
 				codes = _mm256_maskload_epi32(
 					(const int *) at,
 					_mm256_cmpgt_epi32(_mm256_set1_epi32((int) ((bytes - b) / 4)), lanes));
-			avx2_products(codes, query, b, bits, coder->stride, &high, &low);
+			avx2_products(codes, query, b, coder->stride, &high, &low);
 		}
 		highs = _mm256_add_epi32(highs, _mm256_madd_epi16(high, ones));
 		lows = _mm256_add_epi32(lows, _mm256_madd_epi16(low, ones));
 	}
 	return finish(coder, record, query,
 				  avx2_sum(_mm256_add_epi32(_mm256_slli_epi32(highs, 8), lows)));
-}
-
-AVX2 static float
-avx2_distance4(const gg_coder *coder, const uint8_t *record, const gg_code_query *query)
-{
-	return avx2_packed(coder, record, query, 4);
-}
-
-AVX2 static float
-avx2_distance2(const gg_coder *coder, const uint8_t *record, const gg_code_query *query)
-{
-	return avx2_packed(coder, record, query, 2);
 }
 
 AVX2 static float
@@ -750,7 +708,7 @@ choose_functions(gg_coder *coder)
 		coder->code = rotated ? avx2_rotated : avx2_in_place;
 		coder->set_query = avx2_query;
 		coder->distance = !rotated ? avx2_l1 : coder->bits == 8 ? avx2_distance8 :
-			coder->bits == 4 ? avx2_distance4 : avx2_distance2;
+			avx2_distance4;
 	}
 #endif
 }

@@ -11,7 +11,7 @@
  *	grnnd.cu	figures of GRNND, over order.cu (all pairs of a pool, by order)
  *	tsdg.cu		figures of TSDG, over stages.cu (one stage without the other)
  *	gnnd.cu		figures of GNND, over update.cu (the paper's updates of lists)
- *	ggm.cu		figures of GGM
+ *	ggm.cu		figures of GGM, over join.cu (rows of all parts compared)
  *	shards.cu	shards on devices
  *	limits.cu	what searches of one query cannot go below, over blocks.cu (multi-CTA search by
  *				teams of lanes)
@@ -279,6 +279,12 @@ extern void tsdg_6(void);
 extern void tsdg_7(void);
 extern void gnnd_4(void);
 extern void gnnd_6(void);
+/* k-NN lists of merged parts (join.cu); ids is allocated.  input was checked. */
+extern gg_status gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input,
+									const gg_build_params *params, const gg_cuda_run &run,
+									gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
+									gg_build_stats *stats);
+
 extern void ggm_7(void);
 extern void ggm_2(void);
 extern void ggm_disk(void);

@@ -1,9 +1,9 @@
 /*
- * merge.cu
- *		Graphs merged as graphs, on the device: GGM.
+ * join.cu
+ *		Graphs merged as graphs, on the device: GGM as in the paper, which compares all rows.
  *
  * Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021, section 5
- * and algorithm 3.  The contract is in src/engine/cpu/graph/merge.c, with (a) to (d):
+ * and algorithm 3.  k is intermediate_graph_degree.
  *
  *	(a) enter_kernel puts the first half of k of what is stored of each row's own part into its
  *		list, OLD, and marks behind it.  A mark has the distance of half of these and an id from n
@@ -16,6 +16,11 @@
  *
  * Up to GG_EXACT_MAX_ROWS rows all pairs of different parts are compared, and (c) is left out.
  *
+ * A list of BOUNDED rows of its own part takes no others that are farther than half of these, but
+ * for NEAREST.  Edges that were chosen by rank, and reverse edges, lie farther than as many nearest
+ * neighbours, and without a bound the free places fill with whatever is in the same cells.  With
+ * nothing beyond the bound the graph loses the edges that lead from cluster to cluster.
+ *
  * A key's distance is a tile's (tile.cuh) or enter_kernel's, which differ in their last bits.  So
  * nothing enters a list whose id is there: enter_kernel looks, summaries tell the joins of (c), and
  * those of (b) meet only what they have measured themselves.
@@ -23,8 +28,8 @@
  * Mapping: one warp per row; a lane has an id, the warp measures one after the other.  Shared
  * memory: 64 keys per warp.
  *
- * Differences from the CPU engine
- *	1. The steps are those of a build on the device: sizes of cells and samples, iterations at most.
+ * Departures from the paper
+ *	1. The cells of (b), the bound of (a), and what is saved for (d).
  *	2. Random rows are drawn once; what is drawn twice is not drawn again.
  *	3. Near ties at the end of a list are decided by fp16 distances.
  *
@@ -32,21 +37,21 @@
  * alone would spare little as joins are: of 512 members of a cell 64 have it in one slot, and the
  * rows of one part among them take a tile of 64 rows of their own.
  *
- * Where one part has most of the rows, searches find what is new (extend.cu).  A merge of others
- * takes no less time than a build (src/maintain/graphs.c), so no merge of an index uses it.
+ * The engine's merges search the largest graph for the rows of others (kernels/build/extend.cu)
+ * where these are few, and build anew where they are not: this takes no less time than a build.
  * The start is what is slow: 10M x 96, 10% into 90%: init 0.99 s, where a build has 0.74; descent
  * 0.55 s, where it has 0.67.
- *
- * Oracle: the CPU engine's merge, by recall of searches (test_cuda_merge.c).
  */
-#include "list.cuh"
+#include "papers.h"
+
+#include "../../../../kernels/graph/list.cuh"
 
 #include <vector>
 
 #define WARPS 8					/* a block */
 #define PARTS 256
 
-/* As in src/engine/cpu/graph/merge.c, where their reasons are. */
+/* See the head. */
 #define BOUNDED 8
 #define NEAREST 8
 
@@ -426,13 +431,4 @@ gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	GG_TRY(gg_cuda_give_back(run.control, __func__, m.lists));
 	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
-}
-
-uint64_t
-gg_cuda_merge_bytes(uint32_t n, const gg_merge_input *input, const gg_build_params *params)
-{
-	const uint64_t random = params->init == GG_INIT_RANDOM ? sizeof(uint32_t) : 0;
-
-	return n * (1 + (uint64_t) input->length * sizeof(uint32_t) + random) +
-		(PARTS + 1) * sizeof(uint32_t);
 }
