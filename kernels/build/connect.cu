@@ -394,12 +394,14 @@ read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *
  * src/engine/cpu/build/connect.c.
  */
 static gg_status
-cover_components(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run &run,
+cover_components(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 				 std::vector<uint32_t> &pivots)
 {
+	const uint32_t *knn = lists.ids;
+	const uint32_t k = lists.k;
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t slice = n < GG_PASS_ROWS ? n : (uint32_t) GG_PASS_ROWS;
-	const size_t most = gg_pivots_most(n);
+	const size_t most = gg_pivots_of_components(n, lists.metric);
 	gg_cuda_buffer<uint32_t> above;
 	gg_cuda_buffer<uint8_t> covered;
 	gg_cuda_buffer<uint32_t> drawn;
@@ -603,9 +605,11 @@ choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &aro
  * no two of them near one another.
  */
 static gg_status
-cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run &run,
+cover_nodes(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 			std::vector<uint32_t> &pivots)
 {
+	const uint32_t *knn = lists.ids;
+	const uint32_t k = lists.k;
 	const size_t most = 2 * pivots.size();
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t slice = n < COVER_SLICE ? n : COVER_SLICE;
@@ -619,7 +623,7 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run &run,
 	gg_cuda_pace pace;
 	size_t		had;
 
-	GG_TRY(cover_components(knn, n, k, run, pivots));
+	GG_TRY(cover_components(lists, n, run, pivots));
 	GG_TRY(pace.create());
 	GG_TRY(hops.allocate(n, run.meter));
 	GG_TRY(far.allocate(slice, run.meter));
@@ -883,8 +887,8 @@ reach_nodes(const uint32_t *graph, const gg_cuda_run &run, gg_graph *out,
 }
 
 gg_status
-gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed,
-					  const gg_cuda_run &run, std::vector<uint32_t> &pivots)
+gg_cuda_choose_pivots(const gg_cuda_knn &knn, uint32_t n, uint64_t seed, const gg_cuda_run &run,
+					  std::vector<uint32_t> &pivots)
 {
 	pivots.resize(gg_pivots_wanted(n));
 	{
@@ -897,7 +901,7 @@ gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed
 		GG_TRY(gg_cuda_copy_out(pivots.data(), drawn.get(), drawn.bytes(), run.stream,
 								run.control));
 	}
-	return cover_nodes(knn, n, k, run, pivots);
+	return cover_nodes(knn, n, run, pivots);
 }
 
 gg_status
@@ -906,7 +910,7 @@ gg_cuda_connect_nodes(const gg_cuda_knn &knn, const uint32_t *graph, uint64_t se
 					  uint32_t *repaired)
 {
 	*repaired = 0;
-	GG_TRY(gg_cuda_choose_pivots(knn.ids, out->n, knn.k, seed, run, pivots));
+	GG_TRY(gg_cuda_choose_pivots(knn, out->n, seed, run, pivots));
 	GG_TRY(reach_nodes(graph, run, out, pivots, repaired));
 	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
 	return gg_ok();

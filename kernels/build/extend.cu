@@ -615,8 +615,8 @@ base_pivots(const extending *e, std::vector<uint32_t> &pivots)
 	const uint8_t base = e->plan->base;
 	std::vector<uint32_t> all;
 
-	GG_TRY(gg_cuda_choose_pivots(e->ids, e->data->n, e->params->intermediate_graph_degree,
-								 e->params->seed, e->run, all));
+	GG_TRY(gg_cuda_choose_pivots({e->ids, e->params->intermediate_graph_degree, e->data->metric},
+								 e->data->n, e->params->seed, e->run, all));
 	for (uint32_t pivot : all)
 		if (parts[pivot] == base)
 			pivots.push_back(pivot);

@@ -173,6 +173,7 @@ typedef struct gg_cuda_knn
 {
 	const uint32_t *ids;		/* n x k */
 	uint32_t	k;
+	gg_metric	metric;			/* by which they are nearest */
 } gg_cuda_knn;
 
 /* Length that a list of k entries takes: registers of a warp times a power of two. */
@@ -348,7 +349,7 @@ extern uint64_t gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params);
  * Pivots for a graph of which knn (n x k, device memory) is known: random rows, and more where none
  * is near.
  */
-extern gg_status gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed,
+extern gg_status gg_cuda_choose_pivots(const gg_cuda_knn &knn, uint32_t n, uint64_t seed,
 									   const gg_cuda_run &run, std::vector<uint32_t> &pivots);
 
 /*

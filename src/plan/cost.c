@@ -265,7 +265,9 @@ GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes, uint3
 double
 GgDeviceExactTime(double nodes, double words, double matching, double row_bytes)
 {
-	return GG_DEVICE_LIST_US + (nodes * words * sizeof(uint64) + matching * row_bytes) /
+	const double more = words > 0 ? 0 : GG_DEVICE_DEEP_US;
+
+	return GG_DEVICE_LIST_US + more + (nodes * words * sizeof(uint64) + matching * row_bytes) /
 		GG_DEVICE_BYTES_PER_US;
 }
 
@@ -440,17 +442,21 @@ DeviceTime(const IndexShape *shape, const Nodes *of, double share)
 	double		matching = nodes * shape->matching;
 	double		wanted = share * matching;
 	double		longest = !of->has_graph ? 0 : of->rowless ? GG_MAX_ITOPK :
-		GgLongestDeviceList(nodes, row_bytes);
+		GgLongestDeviceList(nodes, row_bytes, GG_DEVICE_DEEP_US);
 	double		expected = shape->conditions > 0 ? 0 : shape->expected * nodes / shape->nodes;
 	double		list = Max(gg_itopk_size, Max(GG_EXPECTED_WALK(expected),
 											  GG_LIMITED_WALK(Max(shape->limit, 0))));
 	double		first_deep = GgFirstDeepList(expected);
 	double		time = 0;
+	bool		walked = list <= gg_itopk_size || list <= longest;
 	double		deep;
 
 	if (of->rowless && shape->conditions > 0)
 		return FilteredCodesTime(shape, of, share);
-	if (shape->conditions == 0 && (list <= gg_itopk_size || list <= longest))
+	if (LimitOf(shape) > 0 && gg_iterative_scan != GG_ITERATIVE_OFF && !of->rowless)
+		walked = GgWalksForLimit(LimitOf(shape), gg_itopk_size, GgSearchSettings().mode, nodes,
+								 row_bytes);
+	if (shape->conditions == 0 && of->has_graph && walked)
 	{
 		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
 		while (wanted > list / 2 && list * 2 <= longest)

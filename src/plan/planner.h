@@ -31,7 +31,7 @@ extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_
 
 /*
  * Microseconds that a device takes to look at so many words of 64 bits of each node, and to measure
- * those that match.
+ * those that match.  words 0: all rows are measured, for a list of many keys.
  */
 extern double GgDeviceExactTime(double nodes, double words, double matching, double row_bytes);
 

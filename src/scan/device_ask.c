@@ -427,7 +427,7 @@ GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 
 		(so->device.ref.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
 		return itopk <= GG_MAX_ITOPK;
 	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
-		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
+		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta), GG_DEVICE_DEEP_US);
 }
 
 /* Note what is asked for, and have room for the answer. */
@@ -490,10 +490,12 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 
-	if (limited > itopk && so->mode != GG_ITERATIVE_OFF)
+	if (so->mode != GG_ITERATIVE_OFF && limit > 0)
 	{
-		itopk = (uint32) limited;
-		deep = !GgDeviceWalkIsWorthwhile(so, so->streams, itopk);
+		deep = so->streams->segment != NULL &&
+			!GgWalksForLimit(limit, itopk, so->params.mode, so->streams->nodes,
+							 GgRowBytes(so->meta));
+		itopk = (uint32) Max(itopk, limited);
 		expected = limit;
 	}
 	else if (GG_EXPECTED_WALK(expected) > itopk && GgWalkIsDue(so))

@@ -127,6 +127,52 @@ open_set(const lengths *of, uint32_t n, uint32_t nq, product_set *set)
 	set->nq = nq;
 }
 
+/*
+ * Rows of clusters, many of which have near copies, and queries near some of them.
+ *
+ * The bug: few rows list each other, so the clusters fell into hundreds of components, each of
+ * which got a pivot.  A walk's list was full of pivots of other clusters before it had one of the
+ * right one, and lost all ten answers.  The fix: gg_pivots_of_components().
+ */
+#define COPIES_DIM		64
+#define COPIES_CLUSTERS	40
+
+static float
+cluster_noise(harness_random *random)
+{
+	return (float) (0.5 * (harness_unit(random) + harness_unit(random) + harness_unit(random) -
+						   1.5));
+}
+
+static void
+open_copies(uint32_t drawn, uint32_t nq, uint64_t seed, product_set *set)
+{
+	harness_random random = {seed};
+	float		centres[COPIES_CLUSTERS * COPIES_DIM];
+	float	   *rows = malloc(sizeof(float) * 2 * drawn * COPIES_DIM);
+	uint32_t	n = drawn;
+
+	for (uint32_t i = 0; i < COPIES_CLUSTERS * COPIES_DIM; i++)
+		centres[i] = (float) harness_unit(&random) * 2 - 1;
+	for (uint32_t i = 0; i < drawn * COPIES_DIM; i++)
+		rows[i] = centres[i / COPIES_DIM * 7919 % COPIES_CLUSTERS * COPIES_DIM +
+						  i % COPIES_DIM] + cluster_noise(&random);
+	for (uint32_t time = 1; time <= 10; time++)
+		for (uint32_t i = 0; i < drawn; i++)
+			for (uint32_t d = 0; i % 7 == time % 7 && i % 8 >= 5 && d < COPIES_DIM; d++)
+			{
+				rows[n * COPIES_DIM + d] = rows[i * COPIES_DIM + d] + 0.01f * time;
+				n += d == COPIES_DIM - 1;
+			}
+	set->queries = malloc(sizeof(float) * nq * COPIES_DIM);
+	for (uint32_t i = 0; i < nq * COPIES_DIM; i++)
+		set->queries[i] = rows[i / COPIES_DIM * 48271 % n * COPIES_DIM + i % COPIES_DIM] *
+			(0.95f + 0.1f * (float) harness_unit(&random));
+	set->rows = rows;
+	set->data = (gg_dataset) {rows, n, COPIES_DIM, GG_ELEMENT_F32, GG_METRIC_IP};
+	set->nq = nq;
+}
+
 static void
 close_set(product_set *set)
 {
@@ -144,6 +190,26 @@ graph_recall(const product_set *set, gg_graph *graph, const char *what)
 	found = recall(&set->data, graph, set->queries, set->nq);
 	gg_graph_free(graph);
 	return found;
+}
+
+/* No build of rows with near copies loses a cluster. */
+static void
+check_copies(const gg_engine *engine, uint32_t drawn, uint32_t nq, int builds)
+{
+	for (int build = 0; build < builds; build++)
+	{
+		gg_build_params params = usual;
+		product_set set;
+		gg_graph	graph;
+		double		found;
+
+		params.seed += build;
+		open_copies(drawn, nq, 100 + build, &set);
+		CHECK_OK(engine->build(&set.data, &params, &two_threads, &graph, NULL), "copies");
+		found = graph_recall(&set, &graph, "copies");
+		CHECK(found >= 0.998, "build %d of rows with copies: recall %.4f", build, found);
+		close_set(&set);
+	}
 }
 
 #endif							/* GG_TEST_PRODUCT_CASES_H */

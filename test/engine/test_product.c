@@ -29,9 +29,17 @@ test_lengths(void)
 			test_case(&cases[c]);
 }
 
+static void
+test_copies(void)
+{
+	check_copies(&gg_cpu_engine, harness_size(8000, 4), harness_size(400, 4),
+				 harness_small() ? 1 : 6);
+}
+
 int
 main(void)
 {
 	harness_run("lengths", test_lengths);
+	harness_run("copies", test_copies);
 	return harness_finish();
 }

@@ -114,12 +114,12 @@ GgLongerFilteredList(uint32_t itopk, double longest)
 
 /*
  * The longest list of a walk on a device.  A longer one would last longer than measuring all rows,
- * and the exact list, of GG_FIRST_DEEP nodes, takes its place.
+ * which takes `more` microseconds beside reading them, and an exact list takes its place.
  */
 static inline double
-GgLongestDeviceList(double nodes, double row_bytes)
+GgLongestDeviceList(double nodes, double row_bytes, double more)
 {
-	double		longest = nodes * row_bytes / GG_DEVICE_BYTES_PER_US / GG_DEVICE_ENTRY_US;
+	double		longest = (nodes * row_bytes / GG_DEVICE_BYTES_PER_US + more) / GG_DEVICE_ENTRY_US;
 
 	return longest < GG_MAX_ITOPK ? longest : GG_MAX_ITOPK;
 }
@@ -168,6 +168,22 @@ GgFirstDeepList(double expected)
  */
 #define GG_LIMITED_WALK(limit)	(2 * (uint64_t) (limit) + 8)
 #define GG_LIMITED_EXACT(limit)	((limit) + (limit) / 8 + 4)
+
+/*
+ * Does a device walk for LIMIT, with a list that has its rows and is of `itopk` at least?  So it is
+ * at each length up to one, and all rows are measured beyond it: a longer list does not find less.
+ * Where LIMIT takes a long list, one that is exact finds more in little more time.  A procedure
+ * that is named is used where its list has LIMIT's rows.
+ */
+static inline bool
+GgWalksForLimit(uint64_t limit, uint64_t itopk, gg_search_mode mode, double nodes,
+				double row_bytes)
+{
+	if (mode != GG_SEARCH_AUTO && GG_LIMITED_WALK(limit) <= itopk)
+		return true;
+	return itopk <= GgLongestDeviceList(nodes, row_bytes, GG_DEVICE_DEEP_US) &&
+		GG_LIMITED_WALK(limit) <= GgLongestDeviceList(nodes, row_bytes, GG_DEVICE_DEEP_US / 2);
+}
 
 /*
  * The first list of a walk on the CPU, where the executor asks for `limit` rows.  From GG_FAR_LIMIT
@@ -225,7 +241,7 @@ GgFilteredDeviceList(double nodes, double share, double row_bytes, uint32_t itop
 	if (share < GG_LEAST_WALKED_SHARE)
 		return 0;
 	list = itopk / share;
-	return list <= GG_MOST_WALK_TIME * GgLongestDeviceList(nodes * share, row_bytes) ?
+	return list <= GG_MOST_WALK_TIME * GgLongestDeviceList(nodes * share, row_bytes, 0) ?
 		(uint32_t) list : 0;
 }
 

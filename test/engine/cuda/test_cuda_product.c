@@ -7,6 +7,7 @@
  *				engine's within 0.01; merged within 0.02
  *	algorithms	TSDG's and GRNND's graphs have cagra's recall within 0.02
  *	groups		so has a graph that is built group by group, within 0.03
+ *	copies		no cluster is lost where many rows have near copies
  *
  * The emulated device compares more than 4,096 rows in cells, another one more than 16,384.
  */
@@ -115,10 +116,18 @@ test_groups(void)
 	close_set(&set);
 }
 
+static void
+test_copies(void)
+{
+	check_copies(&gg_cuda_engine, harness_fewest() ? 1500 : harness_size(8000, 2),
+				 harness_size(400, 4), harness_small() ? 1 : 6);
+}
+
 int
 main(void)
 {
 	harness_run("lengths", test_lengths);
+	harness_run("copies", test_copies);
 	harness_run("algorithms", test_algorithms);
 	harness_run("groups", test_groups);
 	return harness_finish();

@@ -290,9 +290,10 @@ unite_neighbours(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uin
 	return gg_ok();
 }
 
-/* One pivot for each component that has none, see unite_neighbours(). */
+/* One pivot for each component that has none, see unite_neighbours(), up to so many pivots. */
 static gg_status
-cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
+cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most, gg_graph *graph,
+				 uint32_t *room)
 {
 	uint32_t	n = graph->n;
 	uint32_t   *parent = malloc(sizeof(uint32_t) * n);
@@ -317,7 +318,7 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
 			status = gg_pool_poll(pool);
 			break;
 		}
-		if (covered[root] || graph->npivots >= gg_pivots_most(n))
+		if (covered[root] || graph->npivots >= most)
 			continue;
 		status = grow_pivots(graph, room);
 		if (status.code == GG_OK)
@@ -332,18 +333,21 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
 /*
  * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with
  * probability 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges
- * lead in.  First one for each component without any, however many these are: of 40,000 rows in
- * clusters of 12 a twelfth, and with no more than twice the pivots drawn recall is 0.938 instead of
- * 0.9995, 61 of 1,000 queries get no right answer.  Then, up to twice as many pivots as were drawn,
- * rows from which one takes more than GG_COVER_HOPS steps.  More pivots would not help: a walk is
- * less sure to find the nearest of many pivots.
+ * lead in.  First one for each component without any, however many these are but under inner
+ * product (gg_pivots_of_components): of 40,000 rows in clusters of 12 a twelfth, and with no more
+ * than twice the pivots drawn recall is 0.938 instead of 0.9995, 61 of 1,000 queries get no right
+ * answer.  Then, up to twice as many pivots as were drawn, rows from which one takes more than
+ * GG_COVER_HOPS steps.  More pivots would not help: a walk is less sure to find the nearest of many
+ * pivots.
  */
 static gg_status
-cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
+cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_metric metric, gg_graph *graph,
+			uint32_t *room)
 {
 	uint32_t	most = 2 * graph->npivots;
 	uint8_t    *hops;
-	gg_status	status = cover_components(pool, knn, k, graph, room);
+	gg_status	status = cover_components(pool, knn, k, gg_pivots_of_components(graph->n, metric),
+										  graph, room);
 
 	if (status.code != GG_OK)
 		return status;
@@ -389,8 +393,8 @@ reach_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 
 /* Draw pivots, and add more where none is near.  room: places for them. */
 static gg_status
-choose_pivots(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph,
-			  uint32_t *room)
+choose_pivots(gg_pool *pool, const knn_lists *knn, gg_metric metric, uint64_t seed,
+			  gg_graph *graph, uint32_t *room)
 {
 	gg_status	status;
 
@@ -400,19 +404,20 @@ choose_pivots(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", *room);
 	status = draw_pivots(pool, graph->pivots, *room, graph->n, seed);
 	graph->npivots = *room;
-	return status.code == GG_OK ? cover_nodes(pool, knn, k, graph, room) : status;
+	return status.code == GG_OK ?
+		cover_nodes(pool, knn->ids, knn->k, metric, graph, room) : status;
 }
 
 /* The pivots, and every node reachable from them. */
 static gg_status
-connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph,
-			  gg_build_stats *stats)
+connect_nodes(gg_pool *pool, const knn_lists *knn, gg_metric metric, uint64_t seed,
+			  gg_graph *graph, gg_build_stats *stats)
 {
 	uint32_t	room;
-	gg_status	status = choose_pivots(pool, knn, k, seed, graph, &room);
+	gg_status	status = choose_pivots(pool, knn, metric, seed, graph, &room);
 
 	if (status.code == GG_OK)
-		status = reach_nodes(pool, knn, k, graph, &room, stats);
+		status = reach_nodes(pool, knn->ids, knn->k, graph, &room, stats);
 	if (status.code == GG_OK)
 		gg_pivots_shuffle(graph->pivots, graph->npivots, seed);
 	return status;
@@ -560,7 +565,8 @@ gg_cpu_entries_run(gg_pool *pool, const gg_dataset *data, const gg_entries *entr
 {
 	uint32_t	room;
 	uint32_t	kept = 0;
-	gg_status	status = choose_pivots(pool, entries->knn, entries->k, seed, graph, &room);
+	const knn_lists knn = {entries->knn, entries->k};
+	gg_status	status = choose_pivots(pool, &knn, data->metric, seed, graph, &room);
 
 	if (status.code != GG_OK)
 		return status;
@@ -579,12 +585,13 @@ gg_status
 gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k,
 				   uint64_t seed, gg_graph *graph, gg_build_stats *stats)
 {
+	const knn_lists lists = {knn, k};
 	gg_status	status;
 
 	if (graph->n == 0)
 		return gg_ok();
 	gg_pool_phase(pool, GG_PHASE_CONNECT, graph->n);
-	status = connect_nodes(pool, knn, k, seed, graph, stats);
+	status = connect_nodes(pool, &lists, data->metric, seed, graph, stats);
 	gg_pool_mute(pool, true);
 	if (status.code == GG_OK)
 		status = connect_pivots(pool, data, seed, graph);
