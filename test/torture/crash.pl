@@ -342,8 +342,9 @@ sub ends
 
 	return if $how !~ /^(SIGTERM|terminate|cancel)$/;
 	push @wrong, "$how did not end process $pid" if !defined wait_for(sub {
-		$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid
-			AND backend_type = 'client backend' AND state = 'active'") == 0 });
+		$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND
+			(backend_type = 'client backend' AND state = 'active'
+			OR backend_type ~ '^gpugraph load' AND '$how' <> 'cancel')") == 0 });
 	return;
 }
 
@@ -387,13 +388,13 @@ sub strike_load
 	my @sessions = map { start_session("SELECT gpugraph_evict('items_idx')",
 		"SELECT gpugraph_prewarm('items_idx')") } 1, 2;
 	usleep(300_000);
-	# one that waits for the load, by its own end, then anybody
+	# one that waits for the load, and who loads, by their own end, then anybody
 	my ($pid, $how);
-	for my $alone (1, 0)
+	for my $who ("query ~ '^SELECT gpugraph_prewarm'", "backend_type ~ '^gpugraph load'",
+		"(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')")
 	{
-		$pid = pick_pid($alone ? "query ~ '^SELECT gpugraph_prewarm'" :
-			"(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')");
-		$how = strike($pid, $alone && $pid ne '');
+		$pid = pick_pid($who);
+		$how = strike($pid, $who !~ / OR / && $pid ne '');
 		ends($pid, $how) if $pid ne '';
 	}
 	$killed{load}++ if $how ne 'nothing' && $how ne 'cancel';
