@@ -600,26 +600,32 @@ sub answers_of
 			ORDER BY val <-> vec($_, 7) LIMIT 20) s;" } 1 .. 5);
 }
 
-# What is due is merged without another call, while a worker merges and rows go on to come as well.
-# Who asked is forgotten when the server restarts.
+# What is due is merged without another call, while rows go on to come: what comes while a worker
+# merges, and while it waits for more. Who asked is forgotten when the server restarts.
 sub check_settles
 {
 	my $holder = hold_at($node, 'merge');
-	my ($rows, $batches);
 
 	set_server('hold_merge');
 	add_many(2 * SEALED);
 	push @wrong, 'nobody merges' if !rests_at($node, 'merge');
-	add_many(3 * SEALED);
-	set_server(undef);
-	finish_psql($holder);
+	for my $held (1, 0)
+	{
+		my ($rows, $batches);
 
-	wait_for(sub {
-		add_many(SEALED / 3);
-		$rows = merge_info($node, 'delta_rows');
-		return $rows < 2 * SEALED || ++$batches == 300;
-	});
-	push @wrong, "$rows rows wait for a merge" if $rows >= 2 * SEALED;
+		add_many(3 * SEALED);
+		if ($held)
+		{
+			set_server(undef);
+			finish_psql($holder);
+		}
+		wait_for(sub {
+			add_many(SEALED / 3);
+			$rows = merge_info($node, 'delta_rows');
+			return $rows < 2 * SEALED || ++$batches == 300;
+		});
+		push @wrong, "$rows rows wait for a merge" if $rows >= 2 * SEALED;
+	}
 	return;
 }
 
