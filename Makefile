@@ -218,6 +218,9 @@ torture:
 	@TORTURE_SECONDS='$(SECONDS)' TORTURE_SEED='$(SEED)' TORTURE_ROUND='$(ROUND)' \
 		bash test/torture/run $(PARTS)
 
+sanitize:
+	@bash test/run sanitizers
+
 fuzz:
 	@bash test/fuzz/run $(or $(SECONDS),60) $(PARTS)
 
@@ -228,6 +231,6 @@ demo:
 	@bash test/demo/run $(if $(KEEP),--keep)
 
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle emulated \
-		emulated-kernels torture fuzz \
+		emulated-kernels torture fuzz sanitize \
 		test-all test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation \
 		test-versions test-clients test-frameworks test-demo test-readme test-levels

@@ -55,6 +55,7 @@
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
@@ -675,6 +676,8 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 				   indexPages);
 		return;
 	}
+	/* PostgreSQL looks for this in conditions alone: a worker has no vector of an outer row */
+	path->path.parallel_safe &= is_parallel_safe(root, (Node *) path->indexorderbys);
 	ReadShape(root, path->indexinfo, &shape);
 	if (!ReadConditions(root, path, &shape) ||
 		(shape.rounded && ReadsCtid(path) && !QueueKeepsCtid()))

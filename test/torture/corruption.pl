@@ -206,6 +206,24 @@ sub damage_pages
 	} 1 .. one_of(1, 1, 2, 6);
 }
 
+# Whole pages of elsewhere in the file, of another index, or zeros: whoever reads them notices.
+sub damage_places
+{
+	my ($path, $table) = @_;
+	my $blocks = (-s $path) / PAGE;
+
+	return map {
+		my $block = 1 + number($blocks - 1);
+		my $from = one_of($path, $path, stage_file(one_of(grep { $_ ne $table }
+			sort keys %tables), 3), undef);
+		my $other = defined $from ? number((-s $from) / PAGE) : 0;
+
+		write_page($path, $block, defined $from ? read_page($from, $other) : "\0" x PAGE);
+		sprintf '%d of %s', $block, defined $from ? "block $other of " . $from =~ s{.*/}{}r :
+			'zeros';
+	} 1 .. one_of(1, 2, 6);
+}
+
 sub cut
 {
 	my ($path) = @_;
@@ -293,7 +311,7 @@ sub rows_of
 
 sub use_index
 {
-	my ($c, $table) = @_;
+	my ($c, $table, $noticed) = @_;
 	my $dim = $tables{$table}[0];
 	my $rows = rows_of($c, $table);
 	my $device = chance(0.4);
@@ -303,6 +321,7 @@ sub use_index
 	try($c, $table, "SELECT gpugraph_prewarm('${table}_idx')") if $device;
 	my @odd = scan($c, $table, $rows);
 
+	push @wrong, "@odd, and no scan notices" if @odd && $noticed;
 	if (@odd && try($c, $table, $check))
 	{
 		push @wrong, "@odd, and the check finds nothing";
@@ -344,7 +363,7 @@ rounds('corruption', sub {
 	my $table = one_of('plain', 'plain', 'coded', 'wide', 'gaps');
 	my $database = 'copy_' . $number++;
 	my $how = weighted(\&damage_kind => 5, \&damage_meta => 4, \&damage_bits => 3,
-		\&damage_pages => 3, \&cut => 0.5);
+		\&damage_pages => 3, \&damage_places => 3, \&cut => 0.5);
 
 	@wrong = ();
 	$node->safe_psql('postgres', "CREATE DATABASE $database TEMPLATE pattern STRATEGY file_copy");
@@ -358,7 +377,7 @@ rounds('corruption', sub {
 
 		query($c, 'SET statement_timeout = ' . 1000 * TIMEOUT . '; SET enable_sort = off;
 			SET gpugraph.max_scan_tuples = 2000000000');
-		use_index($c, $table);
+		use_index($c, $table, $how == \&damage_places);
 		1;
 	} or push @wrong, $@;
 	if (wait_until_up($node))

@@ -54,7 +54,7 @@ CONF
 my ($replica, $nreplicas);
 my (%ledger, %doubt);	# id => version that is there; ids of which nobody knows
 my (%killed, %missed, @wrong);
-my ($promoted, $count_cursors) = (0, 0);
+my $promoted = 0;
 
 $node->safe_psql('postgres', <<'SQL');
 CREATE FUNCTION vec(i bigint, version int) RETURNS vector LANGUAGE sql IMMUTABLE AS $$
@@ -342,8 +342,9 @@ sub ends
 
 	return if $how !~ /^(SIGTERM|terminate|cancel)$/;
 	push @wrong, "$how did not end process $pid" if !defined wait_for(sub {
-		$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid
-			AND backend_type = 'client backend' AND state = 'active'") == 0 });
+		$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND
+			(backend_type = 'client backend' AND state = 'active'
+			OR backend_type ~ '^gpugraph load' AND '$how' <> 'cancel')") == 0 });
 	return;
 }
 
@@ -384,19 +385,22 @@ sub strike_at_place
 sub strike_load
 {
 	set_server('load_stall');
-	my $session = start_session("SELECT gpugraph_evict('items_idx')",
-		"SELECT gpugraph_prewarm('items_idx')");
+	my @sessions = map { start_session("SELECT gpugraph_evict('items_idx')",
+		"SELECT gpugraph_prewarm('items_idx')") } 1, 2;
 	usleep(300_000);
-	# who waits for the load, by its own end, or anybody
-	my $waits = chance(0.5);
-	my $pid = pick_pid($waits ? "query ~ '^SELECT gpugraph_prewarm'" :
-		"(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')");
-	my $how = strike($pid, $waits && $pid ne '');
-	ends($pid, $how) if $pid ne '';
+	# one that waits for the load, and who loads, by their own end, then anybody
+	my ($pid, $how);
+	for my $who ("query ~ '^SELECT gpugraph_prewarm'", "backend_type ~ '^gpugraph load'",
+		"(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')")
+	{
+		$pid = pick_pid($who);
+		$how = strike($pid, $who !~ / OR / && $pid ne '');
+		ends($pid, $how) if $pid ne '';
+	}
 	$killed{load}++ if $how ne 'nothing' && $how ne 'cancel';
 	come_back($how) if $how =~ /kill|stop/;
 	set_server(undef);
-	finish_psql($session);
+	finish_psql($_) for @sessions;
 	return $how;
 }
 
@@ -506,40 +510,59 @@ sub check_server
 	return;
 }
 
-# A cursor of the standby that was opened rounds ago has all rows of its snapshot, or a conflict
-# with recovery ended it.
-my ($cursor, %cursor_rows);
+# A cursor that rests while others write and merge has all rows of its snapshot. On the standby a
+# conflict with recovery may end it.
+my ($resting, $count_cursors) = (undef, 0);
 
 sub open_cursor
 {
-	$cursor = connect_to($replica);
+	my ($server) = @_;
+	my $c = connect_to($server);
+
 	# a short list, so that the scan reads the index again later
-	query($cursor, 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.itopk_size = 8;
+	query($c, 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.itopk_size = 8;
 		BEGIN ISOLATION LEVEL REPEATABLE READ');
-	%cursor_rows = map { $_->[0] => 1 } query($cursor, 'SELECT id FROM items');
-	query($cursor, 'DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> vec(11, 2)');
-	delete $cursor_rows{ $_->[0] } for query($cursor, 'FETCH 1 FROM c');
-	return;
+	my %rows = map { $_->[0] => 1 } query($c, 'SELECT id FROM items');
+	query($c, 'DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> vec(11, 2)');
+	delete $rows{ $_->[0] } for query($c, 'FETCH 1 FROM c');
+	return { session => $c, rows => \%rows, standby => $server == $replica };
 }
 
 sub read_cursor
 {
-	my $answer = eval { try_query($cursor, 'FETCH ALL FROM c') };
+	my ($cursor) = @_;
+	my $what = $cursor->{standby} ? 'a cursor of the standby' : 'a cursor of the primary';
+	my $answer = eval { try_query($cursor->{session}, 'FETCH ALL FROM c') };
 
-	undef $cursor;
 	# FATAL, where it had to end at once
-	return if !$answer;
-	if ($answer->{error})
+	return if !$answer && $cursor->{standby};
+	if (!$answer || $answer->{error})
 	{
-		push @wrong, "a cursor of the standby: $answer->{error}{message}"
-			if $answer->{error}{code} !~ /^(40001|40P01|25P02)$/;
+		push @wrong, "$what: " . ($answer ? $answer->{error}{message} : $@)
+			if !$cursor->{standby} || $answer->{error}{code} !~ /^(40001|40P01|25P02)$/;
 		return;
 	}
-	my @rows = map { $_->[0] } @{ $answer->{results}[0]{rows} };
-	my @more = grep { !delete $cursor_rows{$_} } @rows;
-	push @wrong, 'a cursor of the standby: ' . keys(%cursor_rows) . ' rows missing, '
-		. @more . ' too many' if %cursor_rows || @more;
+	my $rows = $cursor->{rows};
+	my @more = grep { !delete $rows->{$_} } map { $_->[0] } @{ $answer->{results}[0]{rows} };
+	push @wrong, "$what: " . keys(%$rows) . ' rows missing, ' . @more . ' too many'
+		if %$rows || @more;
 	$count_cursors++;
+	return;
+}
+
+# Merges park what cursors read, and would use it again. Nothing but the index conflicts with the
+# standby's cursor: no row of the table dies.
+sub check_cursors
+{
+	my $far = open_cursor($replica);
+	my $near = open_cursor($node);
+
+	for (1 .. 3) { add_many(60); merge_all() }
+	read_cursor($near);
+	undef $near;
+	for (1 .. 3) { add_many(60); merge_all() }
+	$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+	read_cursor($far);
 	return;
 }
 
@@ -548,10 +571,12 @@ sub check_replica
 	my ($round) = @_;
 
 	$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
-	read_cursor() if $cursor;
+	read_cursor($resting) if $resting;
+	undef $resting;
+	check_cursors();
 	check_server($replica, 'standby');
 	push @wrong, 'the standby answers otherwise' if answers_of($replica) ne answers_of($node);
-	if ($round % OFTEN != OFTEN - 1) { open_cursor(); return }
+	if ($round % OFTEN != OFTEN - 1) { $resting = open_cursor($replica); return }
 	$replica->promote;
 	check_server($replica, 'promoted standby');
 	$replica->safe_psql('postgres', "INSERT INTO items SELECT -i, 0, i % 10, vec(i, 0)
@@ -575,20 +600,32 @@ sub answers_of
 			ORDER BY val <-> vec($_, 7) LIMIT 20) s;" } 1 .. 5);
 }
 
-# What is due is merged without another call. Who asked is forgotten when the server restarts, so
-# somebody has to insert then.
+# What is due is merged without another call, while rows go on to come: what comes while a worker
+# merges, and while it waits for more. Who asked is forgotten when the server restarts.
 sub check_settles
 {
-	my ($restarted) = @_;
-	my $rows;
+	my $holder = hold_at($node, 'merge');
 
-	add_many(SEALED) if $restarted;
+	set_server('hold_merge');
+	add_many(2 * SEALED);
+	push @wrong, 'nobody merges' if !rests_at($node, 'merge');
+	for my $held (1, 0)
+	{
+		my ($rows, $batches);
 
-	wait_for(sub {
-		$rows = merge_info($node, 'delta_rows');
-		return $rows < 2 * SEALED;
-	});
-	push @wrong, "$rows rows wait for a merge" if $rows >= 2 * SEALED;
+		add_many(3 * SEALED);
+		if ($held)
+		{
+			set_server(undef);
+			finish_psql($holder);
+		}
+		wait_for(sub {
+			add_many(SEALED / 3);
+			$rows = merge_info($node, 'delta_rows');
+			return $rows < 2 * SEALED || ++$batches == 300;
+		});
+		push @wrong, "$rows rows wait for a merge" if $rows >= 2 * SEALED;
+	}
 	return;
 }
 
@@ -626,7 +663,7 @@ sub one_round
 		come_back('');
 		check_server($node, 'primary');
 		check_replica($round) if $round % 3 == 2;
-		check_settles($how =~ /kill|stop/) if $round % 3 == 1;
+		check_settles() if $round % 3 == 1;
 		clean_up($base);
 		1;
 	} or push @wrong, "died: $@";
