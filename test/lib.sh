@@ -102,8 +102,8 @@ place()
 	cd "$base/run"
 }
 
-# Make $base/pg from the installed PostgreSQL and install the built gpugraph there. Sets $bin, $lib
-# and $share.
+# Make $base/pg from the installed PostgreSQL and install the built gpugraph there, and the pgvector
+# of the source that the folder PGVECTOR has, if that is set. Sets $bin, $lib and $share.
 pg_tree()
 {
 	local from_bin from_lib from_share common now f
@@ -125,7 +125,8 @@ pg_tree()
 	share=$base/pg${from_share#"$common"}
 
 	now=$("$PG_CONFIG" --version; echo "$pg_programs"
-		stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
+		stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension"
+		[ -z "${PGVECTOR:-}" ] || stat -c '%n %Y' "$PGVECTOR/vector.control")
 	if [ "$now" != "$(cat "$base/pg/made-from" 2>/dev/null)" ]; then
 		rm -rf "$base/pg"
 		mkdir -p "$bin" "$lib" "$share"
@@ -135,12 +136,29 @@ pg_tree()
 		find "$from_lib" -mindepth 1 -maxdepth 1 ! -name pgxs ! -name bitcode \
 			-exec ln -s -t "$lib" {} +
 		cp -rs "$from_share/." "$share/"
+		[ -z "${PGVECTOR:-}" ] || pgvector_into "$PGVECTOR"
 		echo "$now" >"$base/pg/made-from"
 	fi
 	make -s -C "$top" WERROR="${WERROR:-1}" pkglibdir="$lib" datadir="$share" install \
 		>"$base/install.log" 2>&1 ||
 		{ cat "$base/install.log"; die "installing into $base/pg failed"; }
 	chmod -R go+rX "$base/pg"
+}
+
+# pgvector_into SOURCE: with its authors' flags for this processor, unless OPTFLAGS is set
+pgvector_into()
+{
+	local copy=$base/pgvector
+
+	rm -rf "$copy"
+	cp -r "$1" "$copy"
+	rm -f "$lib"/vector.so "$share"/extension/vector[.-]*
+	set -- PG_CONFIG="$PG_CONFIG" with_llvm=no ${OPTFLAGS+"OPTFLAGS=$OPTFLAGS"}
+	make -s -C "$copy" -j"$(nproc)" "$@" >"$base/pgvector.log" 2>&1 &&
+		make -s -C "$copy" "$@" pkglibdir="$lib" datadir="$share" \
+			includedir_server="$base/pgvector-headers" install >>"$base/pgvector.log" 2>&1 ||
+		{ cat "$base/pgvector.log"; die "pgvector in $PGVECTOR was not built"; }
+	rm -rf "$copy" "$base/pgvector-headers"
 }
 
 # cluster_start NAME [SETTING=VALUE ...]: a new cluster, listening on a Unix socket only; the
