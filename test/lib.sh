@@ -18,7 +18,7 @@ PG_CONFIG=${PG_CONFIG:-pg_config}
 
 # Tests do not see what the caller set for PostgreSQL (PGHOST, PGDATA, PGOPTIONS, ...).
 for variable in ${!PG@}; do
-	[ "$variable" = PG_CONFIG ] || unset "$variable"
+	case $variable in PG_CONFIG | PGVECTOR) ;; *) unset "$variable" ;; esac
 done
 
 # Machine code for one GPU, the one here, is enough for tests, and takes a sixth of the time.
@@ -228,4 +228,26 @@ cluster_resume()
 		tail -20 "$dir/log"
 		die "the server did not start"
 	}
+}
+
+# make_venv FOLDER REQUIREMENTS LOG [OPTION ...]: make the virtual environment FOLDER, with all that
+# REQUIREMENTS lists, unless it is there. Options are for pip. On failure $why says whether pip
+# reached no package index; it is empty after any other failure.
+make_venv()
+{
+	local folder=$1 wanted=$2 out=$3 made_from
+	shift 3
+	made_from=$(python3 --version; cat "$wanted")
+	[ "$made_from" != "$(cat "$folder/made-from" 2>/dev/null)" ] || return 0
+	why=
+	rm -rf "$folder"
+	if python3 -m venv "$folder" >"$out" 2>&1 &&
+		"$folder/bin/python" -m pip install --disable-pip-version-check --no-input --quiet \
+			--only-binary :all: --retries 1 --timeout 15 "$@" -r "$wanted" >>"$out" 2>&1; then
+		echo "$made_from" >"$folder/made-from"
+		return 0
+	fi
+	! grep -qE 'connection broken|Could not fetch URL|HTTP error' "$out" ||
+		why="pip reaches no package index"
+	return 1
 }
