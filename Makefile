@@ -210,7 +210,7 @@ test-all:
 	@bash test/all
 
 test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation test-versions \
-test-clients test-frameworks test-demo test-readme test-levels:
+test-clients test-frameworks test-adapters test-demo test-readme test-levels:
 	@bash test/run $(patsubst test-%,%,$@)
 
 # PARTS="a b" runs some of it, ROUND=N one round.
@@ -233,4 +233,5 @@ demo:
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle emulated \
 		emulated-kernels torture fuzz sanitize \
 		test-all test-style test-engine test-sql test-pgtap test-tap test-torture test-isolation \
-		test-versions test-clients test-frameworks test-demo test-readme test-levels
+		test-versions test-clients test-frameworks test-adapters test-demo test-readme \
+		test-levels

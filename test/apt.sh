@@ -49,3 +49,14 @@ unpack()
 	done
 	return 1
 }
+
+# newest_pgvector FOLDER TOP: pgvector's source, the newest that Debian's archive gives out, unless
+# FOLDER has one; lists and log go to TOP/build/apt. False when there is none.
+newest_pgvector()
+{
+	[ ! -f "$1/vector.control" ] || return 0
+	rm -rf "$1" "$1.new"
+	own_apt "$2/build/apt" trixie unstable || return 1
+	apt-get "${own_apt[@]}" update >"$2/build/apt/log" 2>&1 || return 1
+	unpack pgvector "$1.new" && mv "$1.new" "$1"
+}

@@ -18,7 +18,7 @@ PG_CONFIG=${PG_CONFIG:-pg_config}
 
 # Tests do not see what the caller set for PostgreSQL (PGHOST, PGDATA, PGOPTIONS, ...).
 for variable in ${!PG@}; do
-	[ "$variable" = PG_CONFIG ] || unset "$variable"
+	case $variable in PG_CONFIG | PGVECTOR) ;; *) unset "$variable" ;; esac
 done
 
 # Machine code for one GPU, the one here, is enough for tests, and takes a sixth of the time.
@@ -102,8 +102,8 @@ place()
 	cd "$base/run"
 }
 
-# Make $base/pg from the installed PostgreSQL and install the built gpugraph there. Sets $bin, $lib
-# and $share.
+# Make $base/pg from the installed PostgreSQL and install the built gpugraph there, and the pgvector
+# of the source that the folder PGVECTOR has, if that is set. Sets $bin, $lib and $share.
 pg_tree()
 {
 	local from_bin from_lib from_share common now f
@@ -125,7 +125,8 @@ pg_tree()
 	share=$base/pg${from_share#"$common"}
 
 	now=$("$PG_CONFIG" --version; echo "$pg_programs"
-		stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
+		stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension"
+		[ -z "${PGVECTOR:-}" ] || stat -c '%n %Y' "$PGVECTOR/vector.control")
 	if [ "$now" != "$(cat "$base/pg/made-from" 2>/dev/null)" ]; then
 		rm -rf "$base/pg"
 		mkdir -p "$bin" "$lib" "$share"
@@ -135,12 +136,29 @@ pg_tree()
 		find "$from_lib" -mindepth 1 -maxdepth 1 ! -name pgxs ! -name bitcode \
 			-exec ln -s -t "$lib" {} +
 		cp -rs "$from_share/." "$share/"
+		[ -z "${PGVECTOR:-}" ] || pgvector_into "$PGVECTOR"
 		echo "$now" >"$base/pg/made-from"
 	fi
 	make -s -C "$top" WERROR="${WERROR:-1}" pkglibdir="$lib" datadir="$share" install \
 		>"$base/install.log" 2>&1 ||
 		{ cat "$base/install.log"; die "installing into $base/pg failed"; }
 	chmod -R go+rX "$base/pg"
+}
+
+# pgvector_into SOURCE: with its authors' flags for this processor, unless OPTFLAGS is set
+pgvector_into()
+{
+	local copy=$base/pgvector
+
+	rm -rf "$copy"
+	cp -r "$1" "$copy"
+	rm -f "$lib"/vector.so "$share"/extension/vector[.-]*
+	set -- PG_CONFIG="$PG_CONFIG" with_llvm=no ${OPTFLAGS+"OPTFLAGS=$OPTFLAGS"}
+	make -s -C "$copy" -j"$(nproc)" "$@" >"$base/pgvector.log" 2>&1 &&
+		make -s -C "$copy" "$@" pkglibdir="$lib" datadir="$share" \
+			includedir_server="$base/pgvector-headers" install >>"$base/pgvector.log" 2>&1 ||
+		{ cat "$base/pgvector.log"; die "pgvector in $PGVECTOR was not built"; }
+	rm -rf "$copy" "$base/pgvector-headers"
 }
 
 # cluster_start NAME [SETTING=VALUE ...]: a new cluster, listening on a Unix socket only; the
@@ -210,4 +228,26 @@ cluster_resume()
 		tail -20 "$dir/log"
 		die "the server did not start"
 	}
+}
+
+# make_venv FOLDER REQUIREMENTS LOG [OPTION ...]: make the virtual environment FOLDER, with all that
+# REQUIREMENTS lists, unless it is there. Options are for pip. On failure $why says whether pip
+# reached no package index; it is empty after any other failure.
+make_venv()
+{
+	local folder=$1 wanted=$2 out=$3 made_from
+	shift 3
+	made_from=$(python3 --version; cat "$wanted")
+	[ "$made_from" != "$(cat "$folder/made-from" 2>/dev/null)" ] || return 0
+	why=
+	rm -rf "$folder"
+	if python3 -m venv "$folder" >"$out" 2>&1 &&
+		"$folder/bin/python" -m pip install --disable-pip-version-check --no-input --quiet \
+			--only-binary :all: --retries 1 --timeout 15 "$@" -r "$wanted" >>"$out" 2>&1; then
+		echo "$made_from" >"$folder/made-from"
+		return 0
+	fi
+	! grep -qE 'connection broken|Could not fetch URL|HTTP error' "$out" ||
+		why="pip reaches no package index"
+	return 1
 }

@@ -1,6 +1,7 @@
 """Calls module.py as ann-benchmarks does, without ann-benchmarks: ./run without a checkout.
 
 The arguments come from config.yml, the data are made here; what is wrong ends this with status 1.
+Prints TAP beside its figures.
 """
 
 import importlib.util
@@ -134,6 +135,7 @@ def run(module, metric):
         scans = index_scans()
         wanted = 2 * len(test) * len(query_arguments)
         assert scans >= wanted, f"{scans} scans of the index for {wanted} queries"
+        print(f"ok - {metric} {arguments}: recall {found[-1]:.4f}")
 
 
 if __name__ == "__main__":
@@ -146,4 +148,5 @@ if __name__ == "__main__":
         pass
     else:
         sys.exit("an unknown metric is not refused")
-    print("the adapter passed")
+    print("ok - an unknown metric is refused")
+    print("1..5")

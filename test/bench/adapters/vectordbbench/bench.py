@@ -92,6 +92,8 @@ def main():
               f' {m.load_duration:10.1f}', flush=True)
         if drawn and m.recall < LEAST_RECALL:
             sys.exit(f'{label}: recall is below {LEAST_RECALL}')
+        print(f'ok - {label}: loaded, built, searched by one client and by several')
+    print('1..2')
 
 
 if __name__ == '__main__':
