@@ -124,7 +124,8 @@ cmp_ok($compacted, '>=', recall() - 0.005, 'no recall is lost to merges and comp
 cmp_ok($merged, '>=', 0.99, 'nor was before');
 
 # ---- the option takes effect with merges, too
-query('ALTER INDEX items_idx SET (storage = "float32+int8"); ALTER INDEX items_idx RESET (segment_rows);
+query('ALTER INDEX items_idx SET (storage = "float32+int8");
+	ALTER INDEX items_idx RESET (segment_rows);
 	INSERT INTO items SELECT 900000 + id, cat, big, val FROM source;
 	SELECT gpugraph_merge(\'items_idx\')');
 is(info('codes'), 'int8', 'a merge makes the codes that the option asks for by then');
