@@ -21,7 +21,7 @@ int			gg_host_memory_mb = -1;
 int			gg_device_memory_mb = 0;
 int			gg_device_timeout_ms = 30000;
 bool		gg_autoprewarm = true;
-int			gg_max_residents = 4096;
+int			gg_max_residents = 1024;
 int			gg_answer_chunks = 32;
 int			gg_loaders = 4;
 int			gg_fault = GG_FAULT_NONE;
@@ -244,7 +244,7 @@ GgDefineServiceSettings(bool preloading)
 							"Sets how many indexes each GPU may hold at a time.",
 							"For tests.",
 							&gg_max_residents,
-							4096, 16, GG_MOST_RESIDENTS,
+							1024, 16, GG_MOST_RESIDENTS,
 							at_start, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.answer_chunks",
 							"Sets how many long answers of GPUs there is memory for at a time.",
