@@ -39,6 +39,7 @@ _PG_init(void)
 	GgInitQueries();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");
+	GgEndSettings();
 }
 
 /* The core cannot answer pg_index_column_has_property(index, 1, 'distance_orderable'). */

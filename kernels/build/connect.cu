@@ -221,7 +221,7 @@ expand_kernel(gg_cuda_knn graph, const uint8_t *visited, uint32_t *parent,
 	{
 		const uint32_t neighbor = graph.ids[(uint64_t) node * graph.k + j];
 
-		/* marked edges are no tree edges (reach.h); GG_NO_NODE has the mark's bit, too */
+		/* skip marked edges, which do not count (reach.h), and empty slots: both have the bit */
 		if ((neighbor & GG_EDGE_MARK) != 0 || visited[neighbor])
 			continue;
 		if (atomicMin(&parent[neighbor], node) == GG_NO_NODE)
@@ -368,7 +368,7 @@ cover_roots_kernel(const uint32_t *pivots, uint32_t count, uint32_t *above, uint
 		covered[find_root(above, pivots[i])] = 1;
 }
 
-/* Of rows first .. first + count the roots that no pivot belongs to. */
+/* Finds the trees without a pivot: writes their roots, of rows first .. first + count, to out. */
 static __global__ void
 bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first, uint32_t count,
 				  uint32_t *out, uint32_t *found)

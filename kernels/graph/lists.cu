@@ -106,7 +106,7 @@ finish_kernel(gg_cuda_data data, gg_cuda_lists lists, bool fill, uint32_t seed, 
 	__syncwarp();
 	count = gg_rank_ids<R>(data, row, count, my_ids, my_distances);
 
-	/* short though there are rows enough: no cell and no join reached it; random rows stand in */
+	/* no cell and no join has found this row enough neighbours: random rows fill its list */
 	if (count < want)
 	{
 		uint32_t	candidate = gg_mix(row ^ seed) % data.n;

@@ -59,7 +59,7 @@ typedef struct exact_args
 {
 	const uint32_t *filter;		/* or NULL */
 	uint32_t	filter_stride;	/* words from one query's bits to the next one's, of QUERIES 1; 0 */
-	const float *queries;		/* as in search_launch, of the whole batch */
+	const float *queries;		/* of the whole batch; NULL, as in search_launch: in slots */
 	uint32_t	first;			/* query of the batch that this launch begins with */
 	uint32_t	nq;				/* queries up to this one, not from first on */
 	uint32_t	k;

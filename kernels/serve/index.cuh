@@ -114,7 +114,7 @@ struct gg_index
 	uint32_t   *adjacency;		/* these point into memory */
 	uint32_t   *pivots;			/* node ids */
 	uint32_t   *pivot_entries;	/* as written: node id and neighbours */
-	char	   *rows;				/* with codes in host memory, or NULL */
+	char	   *rows;				/* beside codes they may lie in host memory, or nowhere: NULL */
 	char	   *pivot_rows;
 	char	   *pivot_halves;		/* with codes: see search/codes.h */
 	float	   *code_weights;

@@ -48,7 +48,7 @@ typedef enum AppendResult
 	TAIL_MISMATCH				/* not the page that the directory, as seen, names */
 } AppendResult;
 
-/* length: the relation's blocks when they were last counted */
+/* Append a row to the delta's last page.  *length: so many blocks the relation is known to have. */
 static AppendResult
 AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, BlockNumber *length,
 			 const GgDeltaRow *row)

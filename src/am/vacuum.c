@@ -9,9 +9,9 @@
  *
  * Merges replace segments meanwhile (maintain/flip.c), and beside inserts they do so all the time.
  * So ambulkdelete() remembers by id which segments it has gone through.  Of those that came since
- * it began, it reads only what a merge may have copied before it was cleared.  src/README, "Beside
- * VACUUM", has the protocol and why it ends.  Horizons leave VACUUM out, so its pages may even be
- * in use for something else by then, which their stamps tell.
+ * it began, it reads only what a merge may have copied before it was cleared.  maintain/README,
+ * "Beside VACUUM", has the protocol and why it ends.  Horizons leave VACUUM out, so its pages may
+ * even be in use for something else by then, which their stamps tell.
  *
  * Giving back makes the blocks FREE extents, in one WAL record with the directory change.  They are
  * parked under a transaction id that no snapshot had passed by then (GgParkingXid).  So once all

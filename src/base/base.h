@@ -13,6 +13,7 @@
 #include "access/genam.h"
 #include "fmgr.h"
 #include "nodes/execnodes.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 
 #include "engine/threads/host.h"
@@ -33,7 +34,10 @@
 #define GG_DEFAULT_ITOPK_SIZE			64
 #define GG_DEFAULT_MAX_SCAN_TUPLES		20000
 
-/* Values of the storage option.  Unset, rows are stored as the column's type has them. */
+/*
+ * The option storage without what it says of codes beside vectors.  Unset, rows are stored as the
+ * column's type has them.
+ */
 typedef enum GgStorage
 {
 	GG_STORAGE_UNSET,
@@ -46,7 +50,7 @@ typedef enum GgStorage
 /* What the option devices may be; a server has GG_MAX_DEVICES at most. */
 #define GG_MAX_WISHED_DEVICES	16
 
-/* The option codes where a build decides (GgBuildCodes()), and merges keep what is there. */
+/* Of codes: a build decides (GgBuildCodes()), and merges keep what is there. */
 #define GG_CODES_AUTO	(-1)
 
 typedef struct GgOptions
@@ -60,7 +64,7 @@ typedef struct GgOptions
 	int			devices;		/* that segments are to be spread over; 0: as many as it takes */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
-	int			codes;			/* gg_codes, or GG_CODES_AUTO */
+	int			codes;			/* beside vectors: gg_codes, or GG_CODES_AUTO; of storage, too */
 	bool		learn_queries;
 
 	/* parameters of algorithms, as in gg_build_params; 0: the engine's default */
@@ -93,17 +97,18 @@ extern int	gg_iterative_scan;	/* GgIterativeScan */
 extern int	gg_max_scan_tuples;
 extern int	gg_disabled;		/* GgSwitch, of which each is a bit */
 
-/* What gpugraph.disable has names for: ways to answer a query that others can stand in for. */
+/* What gpugraph.disable has names for: what the server does by itself, and can do without. */
 typedef enum GgSwitch
 {
-	GG_BITMAP_FILTER = 1 << 0,
-	GG_DISTANCE_BOUND = 1 << 1,
-	GG_PARTITION_SEARCH = 1 << 2,
-	GG_RANK_ORDER = 1 << 3,
-	GG_SEMI_JOINS = 1 << 4,
-	GG_SORT_KEYS = 1 << 5,
-	GG_TOLD_SETS = 1 << 6,
-	GG_UNREAD_DISTANCE = 1 << 7
+	GG_AUTOPREWARM = 1 << 0,
+	GG_BITMAP_FILTER = 1 << 1,
+	GG_DISTANCE_BOUND = 1 << 2,
+	GG_PARTITION_SEARCH = 1 << 3,
+	GG_RANK_ORDER = 1 << 4,
+	GG_SEMI_JOINS = 1 << 5,
+	GG_SORT_KEYS = 1 << 6,
+	GG_TOLD_SETS = 1 << 7,
+	GG_UNREAD_DISTANCE = 1 << 8
 } GgSwitch;
 
 static inline bool
@@ -114,6 +119,12 @@ GgIsEnabled(GgSwitch which)
 
 /* The parameters of a search as settings have them; k is the caller's. */
 extern gg_search_params GgSearchSettings(void);
+
+/* For check hooks: warn of a setting that version 1.3 will not know, where somebody has set it. */
+extern void GgWarnOfOldSetting(const char *name, GucSource source, const char *hint);
+
+/* The library is loaded: all settings are defined. */
+extern void GgEndSettings(void);
 
 extern void GgInitOptions(void);
 extern bytea *ggoptions(Datum reloptions, bool validate);

@@ -8,6 +8,7 @@
 
 #include "access/parallel.h"
 #include "access/reloptions.h"
+#include "miscadmin.h"
 #include "lib/stringinfo.h"
 #include "utils/guc.h"
 #include "utils/varlena.h"
@@ -48,11 +49,25 @@ static const struct config_enum_entry search_mode_values[] = {
 	{NULL, 0, false}
 };
 
+/*
+ * A value of the option storage: how vectors are stored, and codes beside them.  ggoptions() takes
+ * it apart.
+ */
+#define STORED(storage, codes)	((storage) | ((codes) - GG_CODES_AUTO) << 8)
+#define STORAGE_OF(stored)		((stored) & 0xFF)
+#define CODES_OF(stored)		(((stored) >> 8) + GG_CODES_AUTO)
+#define STORED_AUTO				STORED(GG_STORAGE_UNSET, GG_CODES_AUTO)
+
 static relopt_enum_elt_def storage_values[] = {
-	{"float32", GG_STORAGE_FLOAT32},
-	{"float16", GG_STORAGE_FLOAT16},
-	{"int8", GG_STORAGE_INT8},
-	{"int4", GG_STORAGE_INT4},
+	{"auto", STORED_AUTO},
+	{"float32", STORED(GG_STORAGE_FLOAT32, GG_CODES_NONE)},
+	{"float32+int8", STORED(GG_STORAGE_FLOAT32, GG_CODES_INT8)},
+	{"float32+int4", STORED(GG_STORAGE_FLOAT32, GG_CODES_INT4)},
+	{"float16", STORED(GG_STORAGE_FLOAT16, GG_CODES_NONE)},
+	{"float16+int8", STORED(GG_STORAGE_FLOAT16, GG_CODES_INT8)},
+	{"float16+int4", STORED(GG_STORAGE_FLOAT16, GG_CODES_INT4)},
+	{"int8", STORED(GG_STORAGE_INT8, GG_CODES_AUTO)},
+	{"int4", STORED(GG_STORAGE_INT4, GG_CODES_AUTO)},
 	{NULL, 0}
 };
 
@@ -63,8 +78,7 @@ static relopt_enum_elt_def algorithm_values[] = {
 	{NULL, 0}
 };
 
-static relopt_enum_elt_def code_values[] = {
-	{"auto", GG_CODES_AUTO},
+static const relopt_enum_elt_def code_names[] = {
 	{"none", GG_CODES_NONE},
 	{"int8", GG_CODES_INT8},
 	{"int4", GG_CODES_INT4},
@@ -104,8 +118,8 @@ AddParameters(void)
 
 /* The names of GgSwitch, by their bits. */
 static const char *const switches[] = {
-	"bitmap_filter", "distance_bound", "partition_search", "rank_order", "semi_joins", "sort_keys",
-	"told_sets", "unread_distance"
+	"autoprewarm", "bitmap_filter", "distance_bound", "partition_search", "rank_order",
+	"semi_joins", "sort_keys", "told_sets", "unread_distance"
 };
 
 /* The bits of a list of names; -1: it is no list.  *unknown: a name that no switch has, or NULL. */
@@ -158,11 +172,47 @@ AssignDisable(const char *value, void *extra)
 	gg_disabled = Max(ReadSwitches(value, &unknown), 0);
 }
 
-/* The settings of a parallel worker are its leader's, which was warned. */
+static bool settings_are_defined = false;
+
+void
+GgEndSettings(void)
+{
+	settings_are_defined = true;
+}
+
+/*
+ * Was a setting given here?  The settings of a parallel worker are its leader's, and those of files
+ * its postmaster's, but where a session loads the library itself.
+ */
+static bool
+IsGiven(GucSource source)
+{
+	return source > PGC_S_ENV_VAR && !InitializingParallelWorker &&
+		!(source == PGC_S_FILE && IsUnderPostmaster && settings_are_defined);
+}
+
+void
+GgWarnOfOldSetting(const char *name, GucSource source, const char *hint)
+{
+	if (IsGiven(source))
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING_DEPRECATED_FEATURE),
+				 errmsg("%s goes with version 1.3", name),
+				 errhint("%s", hint)));
+}
+
+static bool
+WarnOfScanTuples(int *value, void **extra, GucSource source)
+{
+	GgWarnOfOldSetting("gpugraph.max_scan_tuples", source,
+					   "Leave it out: a scan finds out by itself when it is to measure all rows.");
+	return true;
+}
+
 static bool
 WarnOfNoEffect(bool *value, void **extra, GucSource source)
 {
-	if (source > PGC_S_ENV_VAR && !InitializingParallelWorker)
+	if (IsGiven(source))
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING_DEPRECATED_FEATURE),
 				 errmsg("gpugraph.skip_unread_distance has no effect any more"),
@@ -174,7 +224,7 @@ static void
 DefineSwitches(void)
 {
 	DefineCustomStringVariable("gpugraph.disable",
-							   "Sets which ways to answer queries are not used.",
+							   "Sets what is not done though it could be.",
 							   "A list of names, for developers.",
 							   &disable,
 							   "",
@@ -221,21 +271,15 @@ GgInitOptions(void)
 					  ShareUpdateExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "storage",
 					   "How vectors are stored",
-					   storage_values, GG_STORAGE_UNSET,
-					   gettext_noop("Valid values are \"float32\", \"float16\", \"int8\" and "
-								"\"int4\"."),
-					   AccessExclusiveLock);
+					   storage_values, STORED_AUTO,
+					   gettext_noop("Valid values are \"auto\", \"float32\", \"float16\", each of "
+								"the two with \"+int8\" or \"+int4\", \"int8\" and \"int4\"."),
+					   ShareUpdateExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "algorithm",
 					   "How the edges of the graph are chosen",
 					   algorithm_values, GG_ALGORITHM_CAGRA,
 					   gettext_noop("Valid values are \"cagra\", \"tsdg\" and \"grnnd\"."),
 					   AccessExclusiveLock);
-	add_enum_reloption(gg_relopt_kind, "codes",
-					   "Codes of vectors that walks on the CPU measure by",
-					   code_values, GG_CODES_AUTO,
-					   gettext_noop("Valid values are \"auto\", \"none\", \"int8\" and "
-									"\"int4\"."),
-					   ShareUpdateExclusiveLock);
 	add_bool_reloption(gg_relopt_kind, "learn_queries",
 					   "Learn edges from queries that the index is asked",
 					   false,
@@ -282,7 +326,8 @@ GgInitOptions(void)
 							NULL,
 							&gg_max_scan_tuples,
 							GG_DEFAULT_MAX_SCAN_TUPLES, 1, INT_MAX,
-							PGC_USERSET, 0, NULL, NULL, NULL);
+							PGC_USERSET, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE,
+							WarnOfScanTuples, NULL, NULL);
 	DefineSwitches();
 }
 
@@ -313,7 +358,7 @@ GgAlgorithmName(int algorithm)
 const char *
 GgCodesName(int codes)
 {
-	return NameOf(code_values, codes);
+	return NameOf(code_names, codes);
 }
 
 /* A parameter that is given must belong to the index's algorithm. */
@@ -361,12 +406,6 @@ CheckOptions(const GgOptions *options)
 	CheckOwner(options, "outer_rounds", options->outer_rounds != 0, GG_ALGORITHM_GRNND);
 	CheckOwner(options, "inner_rounds", options->inner_rounds != 0, GG_ALGORITHM_GRNND);
 	CheckOwner(options, "rho", options->rho != 0, GG_ALGORITHM_GRNND);
-	if (GgCodedStorage(options) != GG_CODES_NONE && options->codes > GG_CODES_NONE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("codes \"%s\" do not go with storage \"%s\"", GgCodesName(options->codes),
-						GgCodesName(GgCodedStorage(options))),
-				 errhint("Leave codes out or RESET it: that storage has codes alone.")));
 	if (options->algorithm == GG_ALGORITHM_GRNND)
 		CheckPool(options);
 	else if (options->intermediate_graph_degree < options->graph_degree)
@@ -391,7 +430,6 @@ ggoptions(Datum reloptions, bool validate)
 		{"devices", RELOPT_TYPE_INT, offsetof(GgOptions, devices)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 		{"algorithm", RELOPT_TYPE_ENUM, offsetof(GgOptions, algorithm)},
-		{"codes", RELOPT_TYPE_ENUM, offsetof(GgOptions, codes)},
 		{"learn_queries", RELOPT_TYPE_BOOL, offsetof(GgOptions, learn_queries)},
 		{"alpha", RELOPT_TYPE_REAL, offsetof(GgOptions, alpha)},
 		{"lambda0", RELOPT_TYPE_INT, offsetof(GgOptions, lambda0)},
@@ -405,7 +443,11 @@ ggoptions(Datum reloptions, bool validate)
 
 	options = (GgOptions *) build_reloptions(reloptions, validate, gg_relopt_kind,
 											 sizeof(GgOptions), tab, lengthof(tab));
-	if (validate && options != NULL)
+	if (options == NULL)
+		return NULL;
+	options->codes = CODES_OF(options->storage);
+	options->storage = STORAGE_OF(options->storage);
+	if (validate)
 		CheckOptions(options);
 	return (bytea *) options;
 }

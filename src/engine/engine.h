@@ -37,7 +37,7 @@
  *	[TSDG]	Wang, Wang, Zhao: "Graph-based Approximate NN Search: A Revisit", 2022.
  *	[GRNND]	Li, Li, Chang, Miyazaki: "GRNND: A GPU-Parallel Relative NN-Descent Algorithm for
  *			Efficient Approximate Nearest Neighbor Graph Construction", 2025.
- * src/README tells where we depart from them.
+ * doc/papers.md tells where we depart from them.
  */
 #ifndef GG_ENGINE_H
 #define GG_ENGINE_H

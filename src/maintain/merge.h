@@ -3,8 +3,7 @@
  *		Sealing, merging and compaction, which keep an index as good as a new one.
  *
  * A merge makes one segment of some segments and, mostly, of the delta's full pages (sealing is the
- * merge of the delta alone, compaction that of one segment with many dead rows).  src/README,
- * "Folders and files", lists them.
+ * merge of the delta alone, compaction that of one segment with many dead rows).
  */
 #ifndef GG_MERGE_H
 #define GG_MERGE_H

@@ -57,8 +57,8 @@ typedef struct GgMerge
 	uint32		delta_dead;		/* rows of the delta that are left out */
 	int64	   *words;			/* filter words of the merged rows, word by word */
 	gg_merge_input graphs;		/* of the inputs; zeros: the graph is built anew */
-	gg_graph   *graph;
-	gg_graph	own;			/* the same where an engine of this process made it */
+	gg_graph   *graph;			/* of the merged segment; arrays of own, or of a device's job */
+	gg_graph	own;			/* made by an engine of this process, and freed with the merge */
 	char		builder[32];
 	uint32		learned;		/* as in GgLearnNewGraph() */
 	GgPivotEntry *pivots;

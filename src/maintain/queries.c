@@ -11,8 +11,8 @@
  *
  * A reservoir that is full is due, and a scan that finds it so asks for the merge worker.  The
  * worker adds the queries to the index's sample (sample.c), in which queries at random make room.
- * It learns once there are enough, and then leaves the index alone for gpugraph.learn_naptime.  Few
- * queries come from one reservoir, so up to that number one follows the other.
+ * It learns once there are enough, and then leaves the index alone for an hour.  Few queries come
+ * from one reservoir, so up to that number one follows the other.
  *
  * A reservoir is cleared by gpugraph_forget(), by the next scan once the option is off, and when it
  * is given to another index.  There are RESERVOIRS; the one that has been quiet longest goes first.
@@ -386,9 +386,10 @@ GgInitQueries(void)
 	DefineCustomIntVariable("gpugraph.learn_naptime",
 							"Sets how long an index with learn_queries is left alone once it has "
 							"learned.",
-							NULL,
+							"For tests.",
 							&learn_naptime,
 							3600, 1, INT_MAX / 1000,
-							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+							PGC_SIGHUP, GUC_UNIT_S | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE,
+							NULL, NULL, NULL);
 	GgUseSharedMemory(RequestShmem, StartShmem);
 }

@@ -8,11 +8,22 @@
  * leaves it as it is.
  *
  * A build takes over what the index had: the file that it had before the command is there until the
- * transaction ends.  A new index takes over the sample of another valid index of the same column,
- * or expression, and metric, which may be one that the command has dropped (ALTER TABLE).  Among
- * several the one counts of which it is a copy (REINDEX CONCURRENTLY), or that is most like it.
+ * transaction ends.  Which file that was, pg_class tells by a snapshot of now whose command id is
+ * that of the statement (SnapshotBefore): what other sessions have committed is seen, also under
+ * REPEATABLE READ, whose own snapshot may name a file that is gone.  The lock of the index protects
+ * the file.  A table that the same transaction has made, or a temporary one with ON COMMIT DELETE
+ * ROWS, is truncated in place: the blocks are gone before the build begins, and the sample with
+ * them.
  *
- * No lock is waited for: who builds one index holds it exclusively, and may want the other.
+ * A new index takes over the sample of another valid index of the same column, or expression, and
+ * metric, which may be one that the command has dropped (ALTER TABLE), by the same snapshot.  Where
+ * it is a copy (REINDEX CONCURRENTLY) and the original is there, that alone counts, and else the
+ * indexes of the same definition, if there are any: a forgotten sample does not come back from
+ * another index.
+ *
+ * No lock is waited for: two sessions may each build one index and look at the other's.  Reading
+ * goes on in a subtransaction: a file that is damaged costs the sample and a WARNING, and not the
+ * REINDEX that is to mend it.
  */
 #include "maintain/merge.h"
 

@@ -1,7 +1,6 @@
 /*
  * shrink.c
- *		Gives the end of an index's file back to the system.  src/README, Shrinking, has the
- *		protocol.
+ *		Gives the end of an index's file back to the system.  README, Shrinking, has the protocol.
  *
  * What is in use near the end is moved towards the start, in steps of 1 GB: its new blocks are
  * TAKEN, pages are copied in slices, and one WAL record changes their place in the directory.  The

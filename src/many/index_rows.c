@@ -14,7 +14,7 @@
 uint64
 GgCountPlaces(const GgMetaPageData *meta)
 {
-	/* with those of pages that VACUUM has given back */
+	/* delta pages that VACUUM has given back have places, too, which nobody uses */
 	uint64		places = GgRowsOnPages(meta, meta->delta_pages);
 
 	for (int i = 0; i < meta->nsegments; i++)
@@ -69,7 +69,7 @@ ReadDeltaPage(const GgTarget *target, const GgMetaPageData *meta, const GgArray 
 	Page		page = NULL;
 
 	count = Min(count, per_page - first);
-	/* VACUUM may have given it back */
+	/* a page that VACUUM has given back has no block, and so no rows */
 	if (GgArrayBlock(array, number) != InvalidBlockNumber)
 	{
 		buffer = GgReadPage(index, meta->instance, array, number);

@@ -3,7 +3,7 @@
  *		The on-disk format of a gpugraph index.
  *
  * Every page is a standard page: header, payload, and a GgPageStamp as special area.  pd_lower lies
- * past the payload in use, so that full-page images drop the hole.  src/README tells format tables,
+ * past the payload in use, so that full-page images drop the hole.  README tells format tables,
  * locks and protocols.  This file is the only definition of the format in code, and directory.c is
  * the only reader of the metapage and of directory pages.
  */

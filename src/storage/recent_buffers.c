@@ -17,7 +17,7 @@
  * Who sets the slot of an index's block has checked that the page is sound, and who finds the slot
  * compares its stamp alone (source.c).  The version is instance and generation there.  All who know
  * it have copied the same directory, and a block of its arrays keeps its contents while a snapshot
- * can need them (src/README, Locks).  No generation comes back: a rebuilt relation has another
+ * can need them (README, Locks).  No generation comes back: a rebuilt relation has another
  * instance, and a crash that undoes a generation undoes shared memory, too.
  *
  * Slots are read and written without a lock, each as one word.  A slot that two backends set at the

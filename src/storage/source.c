@@ -2,7 +2,7 @@
  * source.c
  *		A segment's rows and edges, read from relation pages, as the gg_source of a walk.
  *
- * Vectors, adjacency and pivots never change while a snapshot can need them (src/README, Locks), so
+ * Vectors, adjacency and pivots never change while a snapshot can need them (README, Locks), so
  * their pages are pinned but not locked.  A walk reads about a thousand rows at random, and looking
  * up each buffer would cost more than the distance.  So buffers are remembered (recent_buffers.c).
  * Where a segment has codes, a walk reads those instead of the vectors.

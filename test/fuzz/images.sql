@@ -25,7 +25,7 @@ VACUUM image_1;
 -- codes beside vectors, filter columns, learned edges
 SELECT like_source('image_2');
 CREATE INDEX image_2_idx ON image_2 USING gpugraph (val vector_cosine_ops, cat, tag)
-	WITH (graph_degree = 8, intermediate_graph_degree = 8, codes = 'int4');
+	WITH (graph_degree = 8, intermediate_graph_degree = 8, storage = 'float32+int4');
 SELECT gpugraph_learn('image_2_idx', (SELECT array_agg(val) FROM source WHERE id < 40), 4);
 INSERT INTO image_2 SELECT id + 2000, cat, tag, val FROM source WHERE id < 60;
 -- codes alone, with a mean

@@ -31,7 +31,7 @@ BEGIN
 END $$;
 -- every pair of algorithm, storage and metric
 SELECT try_opclass(CASE (s + m) % 2 WHEN 0 THEN 'tsdg' ELSE 'grnnd' END, type, metric, op, storage)
-	FROM (VALUES (1, 'vector', ''), (2, 'halfvec', ', codes = int8'),
+	FROM (VALUES (1, 'vector', ''), (2, 'halfvec', ', storage = "float16+int8"'),
 		(3, 'vector', ', storage = float16')) storages (s, type, storage),
 	(VALUES (1, 'l2', '<->'), (2, 'ip', '<#>'), (3, 'cosine', '<=>'), (4, 'l1', '<+>'))
 		metrics (m, metric, op);

@@ -24,7 +24,7 @@ CREATE TABLE items AS SELECT id, (SELECT array_agg(
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
 SELECT is(codes('items_idx'), :'made', 'float32 rows of 96 dimensions get int8');
 SELECT lives_ok($$ SELECT gpugraph_check('items_idx', true) $$, 'and they are right');
-CREATE INDEX items_none ON items USING gpugraph (val vector_l2_ops) WITH (codes = none);
+CREATE INDEX items_none ON items USING gpugraph (val vector_l2_ops) WITH (storage = float32);
 SELECT is(codes('items_none'), 'none, option', 'an option decides');
 SELECT cmp_ok(a.recall, '>=', n.recall - 0.003::float8,
 	format('a list of %s finds as much as without codes', a.itopk_size))
@@ -67,10 +67,10 @@ INSERT INTO items SELECT id + 20000, val FROM items WHERE id <= 3000;
 SELECT ok(gpugraph_merge('items_idx') IS NOT NULL, 'a merge');
 SELECT is(codes('items_idx'), :'made', 'goes on with codes');
 SELECT lives_ok($$ SELECT gpugraph_check('items_idx', true) $$, 'which are right');
-ALTER INDEX items_idx SET (codes = none);
+ALTER INDEX items_idx SET (storage = float32);
 REINDEX INDEX items_idx;
 SELECT is(codes('items_idx'), 'none, option', 'REINDEX goes by the option');
-ALTER INDEX items_idx RESET (codes);
+ALTER INDEX items_idx RESET (storage);
 SELECT is(codes('items_idx'), 'none, not asked for', 'to RESET it changes nothing');
 REINDEX INDEX items_idx;
 SELECT is(codes('items_idx'), :'made', 'before REINDEX');

@@ -42,13 +42,13 @@ SELECT cmp_ok(recall_of(rows, 1000, 'vector_l2_ops', '<->', 'storage = int8'), '
 SELECT cmp_ok(abs(recall_of(rows, 1000, 'vector_l2_ops', '<->', options) -
 	recall_of(rows, 0, 'vector_l2_ops', '<->', options)), '<=', 0.01,
 	format('%s, %s: as at the origin', rows, options))
-	FROM unnest('{cube, source}'::text[]) rows, unnest('{storage = int4, codes = int4}'::text[])
-	options;
+	FROM unnest('{cube, source}'::text[]) rows,
+		unnest(ARRAY['storage = int4', 'storage = "float32+int4"']) options;
 SELECT cmp_ok(recall_of('source', away, opclass, op, options), '>=', 0.95,
 	format('%s, %s', opclass, options))
 	FROM (VALUES ('vector_l1_ops', '<+>', 1000), ('vector_ip_ops', '<#>', 1000),
 		('vector_cosine_ops', '<=>', 20)) m(opclass, op, away),
-		unnest('{storage = int8, codes = int8}'::text[]) options;
+		unnest(ARRAY['storage = int8', 'storage = "float32+int8"']) options;
 DROP INDEX items_idx;
 ALTER TABLE items ALTER val TYPE halfvec(8);
 SELECT make_index('halfvec_cosine_ops', 'storage = int8');
@@ -77,7 +77,7 @@ BEGIN
 	RETURN NEXT cmp_ok(recall('items', '<->'), '>=', 0.95, options || ': a seal and a merge');
 	RETURN NEXT lives_ok($sql$SELECT gpugraph_check('items_idx', true)$sql$, 'sound');
 END $$;
-SELECT sealed(options) FROM unnest('{storage = int8, codes = int8}'::text[]) options;
+SELECT sealed(options) FROM unnest(ARRAY['storage = int8', 'storage = "float32+int8"']) options;
 
 -- ---- and anew by REINDEX
 UPDATE items SET val = val - array_fill(1000, ARRAY[8])::vector;

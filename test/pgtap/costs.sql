@@ -100,14 +100,13 @@ SELECT cmp_ok(startup_cost('split'), '<', 1.3 * :one, 'two segments, of which on
 -- codes are measured in less time than vectors; without vectors rows are read from the table
 SET gpugraph.itopk_size = 32;
 SELECT startup_cost('wide') AS by_rows \gset
-ALTER INDEX wide_val SET (codes = int4);
+ALTER INDEX wide_val SET (storage = 'float32+int4');
 REINDEX INDEX wide_val;
 SELECT startup_cost('wide') AS by_codes \gset
 SELECT cmp_ok(:by_codes, '<', 0.7 * :by_rows, 'walks by codes');
 SET gpugraph.rerank_size = 10;
 SELECT cmp_ok(startup_cost('wide'), '<', 0.98 * :by_codes, 'rows that are measured again');
 RESET gpugraph.rerank_size;
-ALTER INDEX wide_val RESET (codes);
 ALTER INDEX wide_val SET (storage = int4);
 REINDEX INDEX wide_val;
 SELECT startup_cost('wide') AS by_table \gset

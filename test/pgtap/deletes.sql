@@ -28,7 +28,7 @@ SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, '75% deleted: soun
 -- With iterative_scan off a scan goes on where rows of its list are dead.  What it then finds late
 -- does not come behind rows that are farther.
 CREATE TABLE coded AS TABLE items;
-CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops) WITH (codes = int4);
+CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops) WITH (storage = 'float32+int4');
 DELETE FROM coded WHERE id % 16 <> 0;
 SET gpugraph.iterative_scan = off;
 SET gpugraph.itopk_size = 10;

@@ -100,7 +100,7 @@ BEGIN
 END $$;
 SELECT with_index(op, opclass, options) FROM (VALUES ('<->', 'vector_l2_ops'),
 	('<=>', 'vector_cosine_ops'), ('<#>', 'vector_ip_ops'), ('<+>', 'vector_l1_ops'))
-	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'), ('WITH (codes = int8)'),
+	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'), ('WITH (storage = "float32+int8")'),
 	('WITH (storage = int8)')) s(options);
 DROP INDEX items_idx;
 

@@ -144,7 +144,7 @@ BEGIN
 	RETURN QUERY SELECT is(try_codes(metric, op, options), 'fine',
 			concat_ws(' ', metric, options, magnitudes))
 		FROM (VALUES ('l2', '<->'), ('l1', '<+>'), ('ip', '<#>'), ('cosine', '<=>')) m(metric, op),
-			unnest(ARRAY['storage = int8', 'storage = int4', 'codes = int8']) options;
+			unnest(ARRAY['storage = int8', 'storage = int4', 'storage = "float32+int8"']) options;
 END $$;
 SELECT try_codes_of(magnitudes) FROM cases WHERE n IN (5, 7);
 

@@ -59,7 +59,7 @@ SELECT results_eq(
 CREATE TABLE coded (val vector(2));
 INSERT INTO coded SELECT ARRAY[i, 1]::real[]::vector FROM generate_series(1, 100) i;
 CREATE INDEX coded_float16 ON coded USING gpugraph (val) WITH (storage = float16);
-CREATE INDEX coded_float32 ON coded USING gpugraph (val) WITH (codes = int4);
+CREATE INDEX coded_float32 ON coded USING gpugraph (val) WITH (storage = 'float32+int4');
 CREATE INDEX coded_int4 ON coded USING gpugraph (val) WITH (storage = int4);
 CREATE INDEX coded_int8 ON coded USING gpugraph (val) WITH (storage = int8);
 SELECT results_eq(

@@ -252,7 +252,7 @@ INSERT INTO coded SELECT id, cat, CASE WHEN row_number() OVER (ORDER BY val <-> 
 CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops) WITH (storage = 'int4');
 ANALYZE coded;
 CREATE FUNCTION out_of_order(k int) RETURNS bigint LANGUAGE sql AS $$
-	-- pgvector adds up in another order, so d may differ in its seventh digit from what is compared
+	-- pgvector adds up in another order, so d may differ in the seventh digit from the index's
 	SELECT count(*) FILTER (WHERE d < before * (1 - 1e-6))
 	FROM (SELECT d, lag(d) OVER (ORDER BY n) AS before
 		FROM (SELECT row_number() OVER () AS n, d FROM (SELECT val <-> asked.near AS d

@@ -7,7 +7,7 @@ SELECT current_setting('server_version_num')::int >= 190000 AS has_repack \gset
 SELECT make_data('items', 4000, 16, 300);
 SELECT make_queries('items', 30);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat) WITH (segment_rows = 1500);
-CREATE INDEX coded_idx ON items USING gpugraph (val vector_l2_ops) WITH (codes = 'int4');
+CREATE INDEX coded_idx ON items USING gpugraph (val vector_l2_ops) WITH (storage = 'float32+int4');
 CREATE INDEX cosine_idx ON items USING gpugraph (val vector_cosine_ops) WHERE cat < 40;
 INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 4 = 0;
 DELETE FROM items WHERE id % 5 = 0;

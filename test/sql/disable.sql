@@ -29,5 +29,12 @@ DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET gpugraph.skip_unread_distance 
 LOAD 'gpugraph';
 DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET gpugraph.skip_unread_distance',
 	current_database()); END $$;
+-- what goes with version 1.3 warns, and works until then
+SET gpugraph.max_scan_tuples = 100;
+CREATE FUNCTION old_too() RETURNS text LANGUAGE sql SET gpugraph.max_scan_tuples = 7
+	AS $$ SELECT current_setting('gpugraph.max_scan_tuples') $$;
+SELECT old_too(), current_setting('gpugraph.max_scan_tuples');
+RESET gpugraph.max_scan_tuples;
+ALTER ROLE of_old SET gpugraph.max_scan_tuples = 5;
 DROP ROLE of_old;
-DROP FUNCTION old, kept;
+DROP FUNCTION old, old_too, kept;

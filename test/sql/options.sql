@@ -162,7 +162,7 @@ SHOW gpugraph.iterative_scan;
 SHOW gpugraph.max_scan_tuples;
 SELECT name, vartype, context, min_val, max_val, enumvals, boot_val FROM pg_settings
 	WHERE name IN ('gpugraph.engine', 'gpugraph.itopk_size', 'gpugraph.iterative_scan',
-	'gpugraph.max_scan_tuples', 'gpugraph.search_mode')
+	'gpugraph.search_mode')
 	ORDER BY name;
 SET gpugraph.engine = tpu;
 SET gpugraph.itopk_size = 0;

@@ -47,7 +47,8 @@ like(build('one process', 4, "$create) WITH (segment_rows = 2500)",
 	qr/; 2 in memory/, 'two segments of one process in memory');
 build('many', 9, "$create) WITH (segment_rows = 1100)");
 build("spread, $_", 3, "$create) WITH (devices = 3)") for 1 .. 2;
-build('filters and codes', 4, "$create, cat int4_ops) WITH (segment_rows = 2500, codes = int8)");
+build('filters and codes', 4,
+	"$create, cat int4_ops) WITH (segment_rows = 2500, storage = 'float32+int8')");
 build('concurrently', 4,
 	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)
 	WITH (segment_rows = 2500)');

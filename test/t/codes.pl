@@ -49,7 +49,7 @@ my $left_out = 'BEGIN; INSERT INTO items (id) VALUES (0); ROLLBACK';
 query($left_out);
 is(info('version, codes, codes_bytes'), '3|none|0', 'without codes: format 3');
 my $by_rows = recall();
-query('ALTER INDEX items_idx SET (codes = int4)');
+query('ALTER INDEX items_idx SET (storage = "float32+int4")');
 is(info('version, codes'), '3|none', 'the option alone changes nothing');
 query('REINDEX INDEX items_idx');
 is(info('version, codes, codes_bytes > 0'), '4|int4|t', 'REINDEX makes codes: format 4');
@@ -79,7 +79,8 @@ query(<<'SQL');
 CREATE TABLE far AS SELECT id, id % 100 AS cat,
 	val + array_fill(CASE WHEN id <= 2000 THEN 1000 ELSE -1000 END, '{64}')::vector AS val
 	FROM source WHERE id <= 4000;
-CREATE INDEX ON far USING gpugraph (val vector_l2_ops, cat) WITH (codes = int4);
+CREATE INDEX ON far USING gpugraph (val vector_l2_ops, cat)
+	WITH (storage = 'float32+int4');
 INSERT INTO far SELECT id, 200, val + array_fill(1000, '{64}')::vector FROM source WHERE id > 7900;
 SQL
 
@@ -123,12 +124,13 @@ cmp_ok($compacted, '>=', recall() - 0.005, 'no recall is lost to merges and comp
 cmp_ok($merged, '>=', 0.99, 'nor was before');
 
 # ---- the option takes effect with merges, too
-query('ALTER INDEX items_idx SET (codes = int8); ALTER INDEX items_idx RESET (segment_rows);
+query('ALTER INDEX items_idx SET (storage = "float32+int8");
+	ALTER INDEX items_idx RESET (segment_rows);
 	INSERT INTO items SELECT 900000 + id, cat, big, val FROM source;
 	SELECT gpugraph_merge(\'items_idx\')');
 is(info('codes'), 'int8', 'a merge makes the codes that the option asks for by then');
 index_is_complete($node, 'other codes');
-query('ALTER INDEX items_idx SET (codes = none);
+query('ALTER INDEX items_idx SET (storage = float32);
 	INSERT INTO items SELECT 910000 + id, cat, big, val FROM source WHERE id < 2000;
 	SELECT gpugraph_merge(\'items_idx\')');
 is(info('version, codes, codes_bytes'), '4|none|8192', 'or none: only the mean is left of them');
@@ -142,7 +144,8 @@ is(info('version, codes, codes_bytes'), '3|none|0', 'until it does: format 3 aga
 for my $ops (qw(vector_ip_ops vector_cosine_ops vector_l1_ops))
 {
 	query("DROP INDEX items_idx;
-		CREATE INDEX items_idx ON items USING gpugraph (val $ops) WITH (codes = int8)");
+		CREATE INDEX items_idx ON items USING gpugraph (val $ops)
+			WITH (storage = 'float32+int8')");
 	my %op = (vector_ip_ops => '<#>', vector_cosine_ops => '<=>', vector_l1_ops => '<+>');
 	is(query("SELECT gpugraph_check('items_idx', true)"), '', "$ops: int8 codes are right");
 	cmp_ok(query("SELECT recall('items', '$op{$ops}')"), '>=', 0.97, "$ops: recall by int8");
@@ -150,7 +153,8 @@ for my $ops (qw(vector_ip_ops vector_cosine_ops vector_l1_ops))
 
 # ---- what is damaged is found; a feature to come is refused
 query('DROP INDEX items_idx;
-	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (codes = int4)');
+	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+		WITH (storage = "float32+int4")');
 my $file = index_file($node, 'items_idx');
 $node->stop;
 patch($file, CODES, 100, peek($file, CODES, 100, 1) ^ "\1");

@@ -18,7 +18,7 @@ CREATE INDEX items_filters ON items USING gpugraph (val vector_cosine_ops, cat, 
 CREATE INDEX items_half ON items USING gpugraph ((val::halfvec(16)) halfvec_ip_ops)
 	WITH (storage = int4) WHERE cat < 25;
 CREATE INDEX items_grnnd ON items USING gpugraph (val vector_l1_ops)
-	WITH (algorithm = grnnd, pool_capacity = 80, rho = 0.5, codes = int8);
+	WITH (algorithm = grnnd, pool_capacity = 80, rho = 0.5, storage = 'float32+int8');
 COMMENT ON INDEX items_idx IS 'nearest items';
 CREATE TABLE parts (LIKE items) PARTITION BY LIST (cat);
 CREATE TABLE parts_low PARTITION OF parts FOR VALUES IN (0, 1, 2);

@@ -127,7 +127,8 @@ $node->safe_psql('postgres', "VACUUM pages; SELECT gpugraph_merge('pages_idx')")
 is_good('pages', 'in 33 bits');
 
 # three pages of the delta are left of an index that has codes and their mean, too
-$node->safe_psql('postgres', "ALTER INDEX pages_idx SET (codes = int8); REINDEX INDEX pages_idx");
+$node->safe_psql('postgres',
+	"ALTER INDEX pages_idx SET (storage = 'float32+int8'); REINDEX INDEX pages_idx");
 set_numbers('pages', META_FEATURES, pack('L', 1 | 4 | 16), META_DELTA_FIRST, pack('L', 2**32 - 4),
 	META_DELTA_HIGH, pack('S', 0xFFFF));
 for my $round (4, 5)

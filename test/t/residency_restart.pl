@@ -1,5 +1,5 @@
 # What was on the device comes back after a restart, a crash, and the end of the worker
-# (gpugraph.autoprewarm), and the list that says what it was may be missing, damaged or out of date.
+# (but for gpugraph.disable), and the list that says what it was may be missing, damaged or old.
 use strict;
 use warnings;
 
@@ -47,18 +47,21 @@ comes_back('server restarted');
 
 # ---- what was dropped meanwhile is left out
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('gone_idx')");
-$node->append_conf('postgresql.conf', 'gpugraph.autoprewarm = off');
+$node->append_conf('postgresql.conf', 'gpugraph.disable = autoprewarm');
 $node->restart;
 $node->safe_psql('postgres', 'DROP TABLE gone; CHECKPOINT');
 ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'the worker is there');
-is(state_of($node), 'absent', 'gpugraph.autoprewarm = off loads nothing');
+is(state_of($node), 'absent', 'gpugraph.disable = autoprewarm loads nothing');
 truth($node);
 is(wait_for_state($node, 'ready'), 'ready', 'queries do');
-$node->append_conf('postgresql.conf', 'gpugraph.autoprewarm = on');
+$node->append_conf('postgresql.conf',
+	"gpugraph.disable = ''\ngpugraph.autoprewarm = on\ngpugraph.load_workers = 4");
 
 # ---- a crash of the server
 $node->restart;
 comes_back('on again');
+my @warned = slurp_file($node->logfile) =~ /WARNING:  gpugraph\.(\w+) goes with version 1\.3/g;
+is(join(' ', sort @warned), 'autoprewarm load_workers', 'old settings of a file warn once');
 $node->stop('immediate');
 $node->start;
 comes_back('crashed');

@@ -30,7 +30,8 @@ $old->safe_psql('postgres', 'BEGIN; INSERT INTO items (id) VALUES (0); ROLLBACK'
 my %formats = (items => 3, more => 4, coded => 4, small => 4, former => 2);
 $old->safe_psql('postgres', <<'SQL');
 CREATE TABLE coded AS SELECT * FROM items;
-CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops, cat) WITH (codes = 'int4');
+CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops, cat)
+	WITH (storage = 'float32+int4');
 CREATE TABLE small AS SELECT * FROM items;
 CREATE INDEX small_idx ON small USING gpugraph (val vector_l2_ops) WITH (storage = 'int8');
 CREATE TABLE former AS SELECT * FROM items;

@@ -113,7 +113,7 @@ if ($version >= 19)
 {
 	$node->safe_psql('postgres', <<'SQL');
 CREATE INDEX second_idx ON items USING gpugraph (val vector_cosine_ops);
-CREATE INDEX third_idx ON items USING gpugraph (val vector_ip_ops) WITH (codes = 'int4');
+CREATE INDEX third_idx ON items USING gpugraph (val vector_ip_ops) WITH (storage = 'float32+int4');
 ALTER TABLE items SET (autovacuum_parallel_workers = 2, autovacuum_vacuum_threshold = 10,
 	autovacuum_vacuum_scale_factor = 0, log_autovacuum_min_duration = 0);
 ALTER SYSTEM SET min_parallel_index_scan_size = 0;

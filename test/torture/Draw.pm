@@ -203,7 +203,8 @@ sub draw_options
 	elsif ($form < 0.35) { $options{storage} = one_of('int8', 'int4') }
 	elsif ($form < 0.55)
 	{
-		$options{codes} = one_of('int8', 'int4');
+		my $rows = $schema->{type} eq 'halfvec' ? 'float16' : one_of('float32', 'float16');
+		$options{storage} = "$rows+" . one_of('int8', 'int4');
 	}
 	$options{learn_queries} = 'on' if chance(0.15);
 	if ($options{algorithm} eq 'tsdg')

@@ -34,7 +34,7 @@ CONF
 my %tables = (
 	plain => [ 16, 900, 'seal_rows = 150' ],
 	coded => [ 24, 900, 'seal_rows = 150, storage = int4' ],
-	wide => [ 2300, 60, 'seal_rows = 20, algorithm = tsdg, codes = int8' ],
+	wide => [ 2300, 60, 'seal_rows = 20, algorithm = tsdg, storage = "float32+int8"' ],
 	gaps => [ 1500, 300, 'seal_rows = 0' ]);
 my %file;
 

@@ -404,10 +404,10 @@ sub note_scan
 	$kind = "filter: $kind" if defined $scan{filter};
 	$count{scan}{$kind}++;
 	$count{engine}{ $scan{engine} // 'none' }++;
-	my $storage = $schema->{options}{storage} // $schema->{options}{codes} // 'as the column';
+	my $storage = $schema->{options}{storage} // 'as the column';
 	$count{$_->[0]}{ $_->[1] }++ for [ 'operator class', "$schema->{type} $schema->{metric}" ],
 		[ algorithm => $schema->{options}{algorithm} ],
-		[ storage => ($schema->{options}{codes} ? 'codes ' : '') . $storage ],
+		[ storage => $storage ],
 		[ 'form on the device' => ($scan{engine} // '') =~ /gpu/ ? $form : 'cpu' ],
 		[ iterative => $s->{set}{'gpugraph.iterative_scan'} // 'strict_order' ];
 	return;
@@ -425,7 +425,7 @@ sub was_exact
 		&& $scan->{lists} == $scan->{exact_lists}
 		&& ($schema->{options}{storage} // '') !~ /^int/
 		# then rows come by their rounded values
-		&& !(($schema->{options}{storage} // '') eq 'float16' && $schema->{type} eq 'vector'
+		&& !(($schema->{options}{storage} // '') =~ /^float16/ && $schema->{type} eq 'vector'
 			&& $s->{set}{'gpugraph.iterative_scan'} eq 'relaxed_order');
 }
 
@@ -433,8 +433,7 @@ sub class_of
 {
 	my ($s) = @_;
 	my $itopk = $s->{set}{'gpugraph.itopk_size'};
-	my $coded = $schema->{options}{codes} || ($schema->{options}{storage} // '') =~ /^int/
-		|| $form =~ /codes/;
+	my $coded = ($schema->{options}{storage} // '') =~ /int/ || $form =~ /codes/;
 	my $mode = $s->{set}{'gpugraph.search_mode'} // 'auto';
 
 	return join ' ', $coded ? 'codes' : 'vectors',

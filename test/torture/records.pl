@@ -242,7 +242,7 @@ sub make_primary
 		conf => "wal_consistency_checking = 'generic'\ncheckpoint_timeout = 1h\n"
 			. "min_wal_size = 2MB\nlog_statement = none\n");
 	my $options = one_of('seal_rows = 100', "seal_rows = 100, storage = 'float16'",
-		"seal_rows = 100, codes = 'int8'", "seal_rows = 100, storage = 'int8'",
+		"seal_rows = 100, storage = 'float32+int8'", "seal_rows = 100, storage = 'int8'",
 		"seal_rows = 60, algorithm = 'tsdg', segment_rows = 300", "seal_rows = 0");
 
 	$node->safe_psql('postgres', <<"SQL");

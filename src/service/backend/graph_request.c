@@ -65,8 +65,8 @@ Take(Size *at, Size bytes)
 }
 
 /*
- * Room for pivots: an eighth of the nodes at most, unless rows cannot be told apart (src/README,
- * departure 5).  A graph with more pivots is left to the CPU.
+ * Room for pivots: an eighth of the nodes at most, unless rows cannot be told apart (doc/papers.md,
+ * 5).  A graph with more pivots is left to the CPU.
  */
 static void
 LayOut(GgGraphLayout *layout, Size most, Size row_bytes, uint32 degree)

@@ -5,7 +5,7 @@
  * A loader connects to the index's database without a role, and looks whether the index is what was
  * asked for.  It describes the index's lists to the worker.  Once memory for them is granted, it
  * reads them unit by unit (unit.c, read_unit.c).  A big index has several readers
- * (gpugraph.load_workers), which the first one starts.
+ * (gg_loaders), which the first one starts.
  *
  * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait
  * for 4 MB at most.  The next unit then finds another file, or none, and the load ends quietly.

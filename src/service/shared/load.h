@@ -170,8 +170,8 @@ typedef enum GgLoadState
 /*
  * The lock of a load.  Its first reader takes it exclusively before it locks the index, and keeps
  * it to its end.  A process that waits for the load asks for it in share mode.  So the deadlock
- * detector knows who waits for whom: see src/README, "Locks".  It is a user lock because these
- * may be exclusive on a standby, too.
+ * detector knows who waits for whom: see src/storage/README, "Locks".  It is a user lock because
+ * these may be exclusive on a standby, too.
  */
 static inline LOCKTAG
 GgLoadLock(Oid relation, uint32 use, int device)

@@ -27,7 +27,7 @@ typedef struct GgResidentKey
 	uint64		generation;
 } GgResidentKey;
 
-/* src/README, "Residents", tells who makes which change. */
+/* src/service/README, "Residents", tells who makes which change. */
 typedef enum GgResidentState
 {
 	GG_RESIDENT_FREE = 0,

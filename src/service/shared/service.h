@@ -4,7 +4,7 @@
  *		a new index over, count a query.
  *
  * One background worker per device owns the device's context and answers the queries of all
- * backends; see src/README, "The GPU service".  Its section "Folders and files" lists the files.
+ * backends; see src/service/README.
  *
  * A device answers with (list, node, distance) and nothing else.  TIDs are read from the
  * relation's pages when a row is returned, so a stale resident never brings back a recycled TID.

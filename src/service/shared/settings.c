@@ -132,6 +132,22 @@ GgServiceOps(void)
 #endif
 }
 
+static bool
+WarnOfAutoprewarm(bool *value, void **extra, GucSource source)
+{
+	GgWarnOfOldSetting("gpugraph.autoprewarm", source,
+					   "Add \"autoprewarm\" to gpugraph.disable in postgresql.conf instead.");
+	return true;
+}
+
+static bool
+WarnOfLoadWorkers(int *value, void **extra, GucSource source)
+{
+	GgWarnOfOldSetting("gpugraph.load_workers", source,
+					   "Leave it out: four processes read an index.");
+	return true;
+}
+
 void
 GgDefineServiceSettings(bool preloading)
 {
@@ -186,25 +202,27 @@ GgDefineServiceSettings(bool preloading)
 							 NULL,
 							 &gg_autoprewarm,
 							 true,
-							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+							 PGC_SIGHUP, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE,
+							 WarnOfAutoprewarm, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.max_residents",
 							"Sets how many indexes each GPU may hold at a time.",
-							"Each takes about a kilobyte of shared memory for each GPU.",
+							"For tests.",
 							&gg_max_residents,
 							1024, 16, GG_MOST_RESIDENTS,
-							at_start, 0, NULL, NULL, NULL);
+							at_start, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.answer_chunks",
 							"Sets how many long answers of GPUs there is memory for at a time.",
-							"Each takes 512 kB of shared memory.",
+							"For tests.",
 							&gg_answer_chunks,
 							32, 1, 4096,
-							at_start, 0, NULL, NULL, NULL);
+							at_start, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.load_workers",
 							"Sets how many processes read a big index that is loaded to a GPU.",
 							NULL,
 							&gg_loaders,
 							4, 1, 32,
-							PGC_SIGHUP, 0, NULL, NULL, NULL);
+							PGC_SIGHUP, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE,
+							WarnOfLoadWorkers, NULL, NULL);
 	DefineCustomEnumVariable("gpugraph.fault",
 							 "Makes the GPU service fail, or a merge or VACUUM rest, for tests.",
 							 NULL,

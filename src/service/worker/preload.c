@@ -1,6 +1,6 @@
 /*
  * preload.c
- *		The list of residents on disk: what a worker loads when it starts (gpugraph.autoprewarm).
+ *		The list of residents on disk: what a worker loads when it starts.
  *
  * There is one file per device in the data directory.  Its name ends in the device's UUID, so a
  * device has its indexes again when it has another number.  The device's worker writes it within a

@@ -6,7 +6,7 @@
  * looks at the table, moves on what can be moved, and leaves the rest for the next turn.  The
  * upload thread makes all copies, allocations and frees of device memory (upload.c).  Loads are in
  * resident_load.c, memory and eviction in memory.c.  This file owns the versions that are there,
- * and the list for gpugraph.autoprewarm.
+ * and the list of what was here before.
  *
  * A version of a resident is the list of an index's gg_index handles, one per segment and one for
  * the delta.  A refresh makes a second version of the entry, which takes over the segments that
@@ -122,7 +122,7 @@ CloseVersions(GgWorker *worker, int64 now_ms)
 	}
 }
 
-/* ---- the list for gpugraph.autoprewarm ------------------------------------------------ */
+/* ---- the list of what was here before a restart ------------------------------------------ */
 
 /*
  * Times of use may change during the sort.  Then the order is not exact; pg_qsort() stays within
@@ -281,7 +281,7 @@ GgResidentStart(GgWorker *worker)
 				 errmsg("could not start the upload thread of gpugraph device %d: %m",
 						device->number)));
 
-	if (gg_autoprewarm)
+	if (gg_autoprewarm && GgIsEnabled(GG_AUTOPREWARM))
 		WantItems(device, worker->items, nitems);
 	worker->residents_changed = nitems > 0;
 	worker->next_tick_ms = worker->next_sweep_ms = worker->next_grow_ms = 0;

@@ -487,7 +487,7 @@ check_batches(scene *s, uint32_t k, uint32_t itopk)
 
 /*
  * Whether blocks have less shared memory than capability 9.0 has: then the widest rows are refused,
- * which test_refusals() of test_cuda_search sees to.  GPUGRAPH_AS: see src/README.
+ * which test_refusals() of test_cuda_search sees to.  GPUGRAPH_AS: see test/README.
  */
 static bool
 little_shared(void)
