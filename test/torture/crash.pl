@@ -613,6 +613,8 @@ sub check_settles
 	{
 		my ($rows, $batches);
 
+		wait_for(sub { $node->safe_psql('postgres', "SELECT bool_and(phase = 'watching')
+			FROM gpugraph_stat_merge") ne 'f' }) if !$held;
 		add_many(3 * SEALED);
 		if ($held)
 		{
