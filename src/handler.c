@@ -5,6 +5,7 @@
 #include "maintain/merge.h"
 #include "am/am.h"
 #include "build/build.h"
+#include "many/batch.h"
 #include "many/probes.h"
 #include "exec/bitmap_scan.h"
 #include "plan/planner.h"
@@ -40,6 +41,7 @@ _PG_init(void)
 	GgInitExpectedRows();
 	GgInitRecentBuffers();
 	GgInitMerges();
+	GgInitCalibration();
 	GgInitQueries();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");

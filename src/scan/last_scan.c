@@ -14,7 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/rls.h"
 
-#define LAST_SCAN_COLUMNS	13
+#define LAST_SCAN_COLUMNS	15
 
 static GgScanNote last_scan;
 
@@ -38,6 +38,8 @@ GgAddNote(GgScanNote *sum, const GgScanNote *note)
 	sum->rows += note->rows;
 	sum->distances += note->distances;
 	sum->reranked += note->reranked;
+	sum->list = note->list;
+	sum->recall = note->recall;
 }
 
 GgProcedure
@@ -78,6 +80,8 @@ MakeNote(const GgScanOpaque *so, GgScanNote *note)
 	note->rows = so->nrows;
 	note->distances = so->distances;
 	note->reranked = so->reranked;
+	note->list = so->params.itopk_size;
+	note->recall = (float) GgExpectedRecall(so);
 	for (int i = 0; i < so->nstreams; i++)
 	{
 		const GgStream *stream = &so->streams[i];
@@ -209,6 +213,9 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	nulls[c] = note->by_device + note->by_both > 0 || !may_see;
 	values[c++] = Int64GetDatum((int64) note->distances);
 	values[c++] = Int64GetDatum((int64) note->reranked);
+	values[c++] = Int32GetDatum((int32) note->list);
+	nulls[c] = note->recall == 0;
+	values[c++] = Float8GetDatum(note->recall);
 	Assert(c == LAST_SCAN_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }
