@@ -228,8 +228,8 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat, bool short_o
 		return psprintf("The CPU answers. %s See last_error in gpugraph_stat_index.",
 						GgReasonText(stat->failure));
 	if (short_of)
-		return "REINDEX INDEX with a larger graph_degree, or learn from queries: gpugraph.target_recall"
-			" is not reached.";
+		return "REINDEX INDEX with a larger graph_degree, or learn from queries: "
+			"gpugraph.target_recall is not reached.";
 	if (contents->no_codes && stat->queries_cpu > stat->queries_gpu)
 		return "REINDEX INDEX: the CPU answers most queries, and searches faster by codes.";
 	if (contents->left_out != 0)

@@ -13,9 +13,7 @@
 #include "maintain/jobs.h"
 
 #include "access/xlog.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #define IDLE_MS				1000
@@ -25,55 +23,7 @@
 /* A session asks the worker no more often. */
 #define ASK_MS				10000
 
-/* One of so many queries is held out. */
-#define HELD_OUT_ONE_OF		5
-
 static GgCalibrator calibrator = NULL;
-
-/* ---- queries that are held out ------------------------------------------------------------ */
-
-bool
-GgIsHeldOut(const float *query, uint32 dimensions)
-{
-	return hash_bytes((const unsigned char *) query, (int) (dimensions * sizeof(float))) %
-		HELD_OUT_ONE_OF == 0;
-}
-
-bool
-GgHoldsOut(const GgLearnSample *sample)
-{
-	uint32		count = 0;
-
-	if (sample->count < GG_LEAST_HELD_OUT)
-		return false;
-	for (uint32 i = 0; i < sample->count; i++)
-		count += GgIsHeldOut(sample->queries + (Size) i * sample->dimensions, sample->dimensions);
-	return count >= GG_LEAST_HELD_OUT;
-}
-
-const GgLearnSample *
-GgTaughtOf(const GgLearnSample *sample)
-{
-	GgLearnSample *taught;
-	float	   *queries;
-	const Size	bytes = (Size) sample->dimensions * sizeof(float);
-
-	if (!GgHoldsOut(sample))
-		return sample;
-	taught = palloc(sizeof(GgLearnSample));
-	*taught = *sample;
-	taught->queries = queries = MemoryContextAllocHuge(CurrentMemoryContext,
-													   sample->count * bytes);
-	taught->count = 0;
-	for (uint32 i = 0; i < sample->count; i++)
-	{
-		const float *query = sample->queries + (Size) i * sample->dimensions;
-
-		if (!GgIsHeldOut(query, sample->dimensions))
-			memcpy(queries + (Size) taught->count++ * sample->dimensions, query, bytes);
-	}
-	return taught;
-}
 
 /* ---- what is stored ----------------------------------------------------------------------- */
 

@@ -431,6 +431,17 @@ extern GgLearnSample *GgReadSample(Relation index);
 
 extern void GgFreeSample(GgLearnSample *sample);
 
+/*
+ * Queries of a sample that no edge is learned from: those whose hash says so, a fifth, where these
+ * are GG_LEAST_HELD_OUT or more.
+ */
+#define GG_LEAST_HELD_OUT	500
+extern bool GgHoldsOut(const GgLearnSample *sample);
+extern bool GgIsHeldOut(const float *query, uint32 dimensions);
+
+/* The sample without them: itself, or a copy. */
+extern const GgLearnSample *GgTaughtOf(const GgLearnSample *sample);
+
 /* Is it this one? */
 extern bool GgHasSample(Relation index, const GgLearnSample *sample);
 
@@ -465,17 +476,6 @@ extern bool GgRemoveSample(GgMergeTarget *target);
 extern void GgStoreCalibration(GgMergeTarget *target, const GgCalibration *calibration);
 
 /* ---- calibration.c ------------------------------------------------------------------------ */
-
-/*
- * Queries of a sample that no edge is learned from: those whose hash says so, a fifth, where these
- * are GG_LEAST_HELD_OUT or more.
- */
-#define GG_LEAST_HELD_OUT	500
-extern bool GgHoldsOut(const GgLearnSample *sample);
-extern bool GgIsHeldOut(const float *query, uint32 dimensions);
-
-/* The sample without them: itself, or a copy. */
-extern const GgLearnSample *GgTaughtOf(const GgLearnSample *sample);
 
 /*
  * Measures the recall of an index, some queries at a time, until enough() says so.  The target is

@@ -25,6 +25,7 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
+#include "common/hashfn.h"
 #include "storage/directory.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -36,6 +37,9 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+
+/* One of so many queries is held out. */
+#define HELD_OUT_ONE_OF		5
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
@@ -98,6 +102,51 @@ GgHasSample(Relation index, const GgLearnSample *sample)
 			   (Size) own->count * own->dimensions * sizeof(float)) == 0;
 	GgFreeSample(own);
 	return same;
+}
+
+/* ---- queries that are held out ------------------------------------------------------------ */
+
+bool
+GgIsHeldOut(const float *query, uint32 dimensions)
+{
+	return hash_bytes((const unsigned char *) query, (int) (dimensions * sizeof(float))) %
+		HELD_OUT_ONE_OF == 0;
+}
+
+bool
+GgHoldsOut(const GgLearnSample *sample)
+{
+	uint32		count = 0;
+
+	if (sample->count < GG_LEAST_HELD_OUT)
+		return false;
+	for (uint32 i = 0; i < sample->count; i++)
+		count += GgIsHeldOut(sample->queries + (Size) i * sample->dimensions, sample->dimensions);
+	return count >= GG_LEAST_HELD_OUT;
+}
+
+const GgLearnSample *
+GgTaughtOf(const GgLearnSample *sample)
+{
+	GgLearnSample *taught;
+	float	   *queries;
+	const Size	bytes = (Size) sample->dimensions * sizeof(float);
+
+	if (!GgHoldsOut(sample))
+		return sample;
+	taught = palloc(sizeof(GgLearnSample));
+	*taught = *sample;
+	taught->queries = queries = MemoryContextAllocHuge(CurrentMemoryContext,
+													   sample->count * bytes);
+	taught->count = 0;
+	for (uint32 i = 0; i < sample->count; i++)
+	{
+		const float *query = sample->queries + (Size) i * sample->dimensions;
+
+		if (!GgIsHeldOut(query, sample->dimensions))
+			memcpy(queries + (Size) taught->count++ * sample->dimensions, query, bytes);
+	}
+	return taught;
 }
 
 /* ---- what a build takes over -------------------------------------------------------------- */
