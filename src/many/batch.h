@@ -143,12 +143,11 @@ extern uint32 GgReadPlaces(const GgTarget *target, const GgMetaPageData *meta, u
 
 /* ---- recall.c ---------------------------------------------------------- */
 
-/* Rows as queries: values of the column, and the versions that have them. */
+/* Rows as queries. */
 typedef struct GgRowSample
 {
 	int			count;
-	Datum	   *queries;
-	ItemPointerData *ctids;
+	Datum	   *queries;		/* values of the column */
 } GgRowSample;
 
 /* Take so many visible rows of an index at random, or all where there are few. */

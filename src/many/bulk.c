@@ -693,6 +693,7 @@ NoteQuery(GgBulk *bulk, uint32 q, uint32 found)
 		.lists = bulk->nlists + tail,
 		.exact_lists = pg_popcount32(bulk->exact) + request->delta + tail,
 		.rows = found,
+		.list = request->params.itopk_size,
 		.distances = bulk->tail.count,
 		.reranked = bulk->due > 0 ? bulk->queries[q].measured : bulk->reranked
 	};

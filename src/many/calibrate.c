@@ -4,14 +4,20 @@
  *		stores.  gpugraph_calibrate().
  *
  * Queries are those of the index's sample that no edge was learned from or, where they are too
- * few, rows of the index, each without itself.  Each is answered exactly once, and then at each
+ * few, rows of the index that are moved by a part of the difference of two of their neighbors
+ * (MOVED_BY).  Each is answered exactly once, and then at each
  * length as ORDER BY with a LIMIT answers it, by the CPU and, where one answers, by a device.  So
  * all that a search does counts: several segments, the delta, codes and rows measured again.
  *
  * A list is good for a recall when the lower end of a 95% interval reaches it: Wilson's, of as many
  * rows as would vary as much if each were found by chance.  Rows of a query are missed together.
- * Graphs lead to their own rows somewhat better than to others, so what rows miss counts more
- * (ROWS_MISS).
+ * A row itself is no query: walks come to its node, whose edges are to the answer.  recall@10 at
+ * list 16, 10,000 x 64, graph_degree 8, of drawn queries, of rows without themselves, and of rows
+ * that are moved by .5, .7 and all of the difference of two of their 20 nearest:
+ *
+ *		L2, 64 latent dimensions		.9920	.9984	.9964	.9948	.9774
+ *		cosine, 20						.9898	.9975	.9934	.9896	.9824
+ *		inner product, 64				.9892	.9935	.9754	.9680	.9530
  *
  * It is done some queries at a time, by transactions of their own.  Rows that come meanwhile count
  * as found where they are near enough, and rows that go as missed.
@@ -37,8 +43,11 @@
 /* A longer list is not tried once no more than this is missed. */
 #define LEAST_MISSED		0.0003
 
-/* See the head; RESULTS.md, "Recall as a promise". */
-#define ROWS_MISS			1.1
+/* See the head.  What moved rows miss counts somewhat more. */
+#define MOVED_BY			0.75f
+#define NEIGHBORS			20
+#define LARGEST_HALF		65504
+#define ROWS_MISS			1.2
 
 /* What was measured so far. */
 typedef struct Measuring
@@ -47,7 +56,8 @@ typedef struct Measuring
 	Oid			index;
 	GgRelFileLocator locator;
 	bool		busy;			/* false: the last call of it has ended without an error */
-	GgRowSample queries;		/* ctids: only of rows */
+	GgRowSample queries;
+	int			moved;			/* of these; all of those of users are as they are to be */
 	double	   *farthest;		/* of the exact answers: GG_CALIBRATED_KS of each query */
 	uint64	   *rows;			/* likewise, how many there are */
 	int			answered;		/* queries of which these are known */
@@ -112,6 +122,8 @@ Begin(const GgTarget *target, GgFinder *finder)
 		new->result.by = GG_BY_ROWS;
 		GgTakeRowSample(finder, pg_prng_uint64(&pg_global_prng_state), MOST_QUERIES, queries);
 	}
+	else
+		new->moved = queries->count;
 	new->result.queries = queries->count;
 	new->farthest = palloc(Max(queries->count, 1) * GG_CALIBRATED_KS * sizeof(double));
 	new->rows = palloc(Max(queries->count, 1) * GG_CALIBRATED_KS * sizeof(uint64));
@@ -130,22 +142,49 @@ Forget(void)
 
 /* ---- answers ------------------------------------------------------------------------------ */
 
-/* Find the k rows nearest to a query; a row that is one is left out. */
-static void
-FindOthers(GgFinder *finder, int query, uint32 k)
+/* The value of a row that was found, prepared as a query. */
+static float *
+RowFound(GgFinder *finder, int number, uint32 dimensions)
 {
-	const bool	by_rows = measuring->result.by == GG_BY_ROWS;
+	Datum		value;
 
-	GgFind(finder, measuring->queries.queries[query], k + by_rows);
-	for (uint64 i = 0; by_rows && i < finder->nrows; i++)
-		if (ItemPointerEquals(&finder->rows[i].ctid, &measuring->queries.ctids[query]))
-		{
-			memmove(&finder->rows[i], &finder->rows[i + 1],
-					(finder->nrows - i - 1) * sizeof(GgFoundRow));
-			finder->nrows--;
-			break;
-		}
-	finder->nrows = Min(finder->nrows, k);
+	GgFetchRow(finder, &finder->rows[number].ctid);
+	value = PointerGetDatum(PG_DETOAST_DATUM(GgIndexedValue(finder, finder->slot)));
+	return GgQueryFromValue(finder->target->opclass, value, dimensions);
+}
+
+/* Move the next row by a part of the difference of two of its neighbors. */
+static void
+Move(GgFinder *finder)
+{
+	const GgOpclass *opclass = finder->target->opclass;
+	Datum	   *query = &measuring->queries.queries[measuring->moved++];
+	const uint32 dimensions = GgValueDimensions(opclass, *query);
+	float	   *row = GgQueryFromValue(opclass, *query, dimensions);
+	const float *to;
+	const float *from;
+	bool		finite = true;
+	MemoryContext old;
+
+	GgFind(finder, *query, NEIGHBORS);
+	if (finder->nrows == 0)
+		return;
+	to = RowFound(finder, (int) pg_prng_uint64_range(&pg_global_prng_state, 0, finder->nrows - 1),
+				  dimensions);
+	from = RowFound(finder, (int) pg_prng_uint64_range(&pg_global_prng_state, 0,
+													   finder->nrows - 1), dimensions);
+	ExecClearTuple(finder->slot);
+	for (uint32 i = 0; i < dimensions; i++)
+	{
+		row[i] += MOVED_BY * (to[i] - from[i]);
+		finite &= fabsf(row[i]) < LARGEST_HALF || (opclass->element == GG_ELEMENT_F32 &&
+												   isfinite(row[i]));
+	}
+	if (!finite || GgIsZeroVector(row, dimensions))
+		return;
+	old = MemoryContextSwitchTo(measuring->context);
+	*query = GgValueOfQuery(opclass, row, dimensions);
+	MemoryContextSwitchTo(old);
 }
 
 static void
@@ -153,7 +192,7 @@ AnswerExactly(GgFinder *finder, gg_metric metric)
 {
 	const int	query = measuring->answered;
 
-	FindOthers(finder, query, gg_calibrated_ks[GG_CALIBRATED_KS - 1]);
+	GgFind(finder, measuring->queries.queries[query], gg_calibrated_ks[GG_CALIBRATED_KS - 1]);
 	for (int k = 0; k < GG_CALIBRATED_KS; k++)
 	{
 		const int	place = query * GG_CALIBRATED_KS + k;
@@ -178,24 +217,30 @@ FormOf(const GgFinder *finder)
 		GG_FORM_GPU_CODES : GG_FORM_GPU_ROWS;
 }
 
-static void
+/* False: it is a device's turn, and the CPU has answered. */
+static bool
 Answer(GgFinder *finder)
 {
 	const int	place = measuring->query * GG_CALIBRATED_KS + measuring->k;
 	uint64		found = 0;
 	double		share;
+	GgForm		form;
 
-	FindOthers(finder, measuring->query, gg_calibrated_ks[measuring->k]);
-	measuring->measures = FormOf(finder);
+	GgFind(finder, measuring->queries.queries[measuring->query], gg_calibrated_ks[measuring->k]);
+	form = FormOf(finder);
+	if (measuring->form == 1 && form < GG_FORM_GPU_ROWS)
+		return false;
+	measuring->measures = form;
 	measuring->query++;
 	if (measuring->rows[place] == 0)
-		return;
+		return true;
 	for (uint64 i = 0; i < finder->nrows; i++)
 		found += !(finder->rows[i].distance > measuring->farthest[place]);
 	share = (double) Min(found, measuring->rows[place]) / measuring->rows[place];
 	measuring->found += share;
 	measuring->squares += share * share;
 	measuring->counted++;
+	return true;
 }
 
 /* ---- bounds ------------------------------------------------------------------------------- */
@@ -233,6 +278,49 @@ FirstLength(int k)
 	return i;
 }
 
+static void
+BeginLength(int length)
+{
+	measuring->length = length;
+	measuring->query = measuring->counted = 0;
+	measuring->found = measuring->squares = 0;
+}
+
+static void
+NextK(void)
+{
+	measuring->k++;
+	if (measuring->k == GG_CALIBRATED_KS)
+	{
+		measuring->form++;
+		measuring->k = 0;
+	}
+	BeginLength(FirstLength(measuring->k));
+}
+
+/*
+ * A device does not answer.  Where the segments are too small for so long a list, it is because the
+ * CPU measures all rows then, and shorter lists have what they have.
+ */
+static void
+EndDevice(const GgFinder *finder)
+{
+	const GgScanOpaque *so = (const GgScanOpaque *) finder->scan->opaque;
+	const int	first = FirstLength(measuring->k);
+	uint16	   *bounds = measuring->result.bounds[measuring->measures][measuring->k];
+
+	if (measuring->measures < GG_FORM_GPU_ROWS || GgAnsweredBy(so) != GG_REASON_SMALL)
+	{
+		memset(measuring->result.bounds[GG_FORM_GPU_ROWS], 0,
+			   2 * sizeof(measuring->result.bounds[0]));
+		measuring->form = 2;
+		return;
+	}
+	for (int i = measuring->length == first ? 0 : measuring->length; i < GG_CALIBRATED_LENGTHS; i++)
+		bounds[i] = measuring->length == first ? 1 : bounds[measuring->length - 1];
+	NextK();
+}
+
 /* All queries were answered by a list: note its bound, and go on to the next one. */
 static void
 EndLength(void)
@@ -253,19 +341,10 @@ EndLength(void)
 			 i < GG_CALIBRATED_LENGTHS; i++)
 			bounds[i] = bound;
 	}
-	measuring->query = measuring->counted = 0;
-	measuring->found = measuring->squares = 0;
 	/* no target is so low */
-	measuring->length += missed > 1 - GG_LEAST_TARGET / 2 ? 4 : 1;
-	if (measuring->length < GG_CALIBRATED_LENGTHS && missed > LEAST_MISSED)
-		return;
-	measuring->k++;
-	if (measuring->k == GG_CALIBRATED_KS)
-	{
-		measuring->form++;
-		measuring->k = 0;
-	}
-	measuring->length = FirstLength(measuring->k);
+	BeginLength(measuring->length + (missed > 1 - GG_LEAST_TARGET / 2 ? 4 : 1));
+	if (measuring->length >= GG_CALIBRATED_LENGTHS || missed <= LEAST_MISSED)
+		NextK();
 }
 
 /* ---- the measurement ---------------------------------------------------------------------- */
@@ -281,9 +360,10 @@ SetSetting(const char *name, const char *value)
 static void
 Prepare(GgFinder *finder, const GgTarget *target)
 {
-	const bool	exact = measuring->answered < measuring->queries.count;
+	const int	count = measuring->queries.count;
+	const bool	exact = measuring->moved == count && measuring->answered < count;
 
-	if (!exact)
+	if (measuring->answered == count)
 	{
 		SetSetting("gpugraph.itopk_size", psprintf("%u", GgCalibratedLength(measuring->length)));
 		SetSetting("gpugraph.engine", measuring->form == 0 ? "cpu" : "auto");
@@ -298,6 +378,13 @@ AnswerSome(GgFinder *finder, const GgTarget *target, bool (*enough) (void))
 {
 	const int	count = measuring->queries.count;
 
+	if (measuring->moved < count)
+	{
+		do
+			Move(finder);
+		while (measuring->moved < count && !enough());
+		return measuring->moved == count;
+	}
 	if (measuring->answered < count)
 	{
 		do
@@ -308,11 +395,9 @@ AnswerSome(GgFinder *finder, const GgTarget *target, bool (*enough) (void))
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		Answer(finder);
-		/* no device answers */
-		if (measuring->form == 1 && measuring->measures < GG_FORM_GPU_ROWS)
+		if (!Answer(finder))
 		{
-			measuring->form = 2;
+			EndDevice(finder);
 			return true;
 		}
 	} while (measuring->query < count && !enough());

@@ -60,7 +60,6 @@ TakePlace(GgRowSample *rows, GgFinder *finder, IndexFetchTableData *fetch, Tuple
 		!table_index_fetch_tuple(fetch, &tid, GetActiveSnapshot(), slot, &call_again, NULL))
 		return;
 	value = GgIndexedValue(finder, slot);
-	rows->ctids[rows->count] = slot->tts_tid;
 	rows->queries[rows->count++] =
 		datumCopy(PointerGetDatum(PG_DETOAST_DATUM(value)), false, -1);
 	ResetPerTupleExprContext(finder->estate);
@@ -78,7 +77,6 @@ GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows)
 
 	rows->count = 0;
 	rows->queries = palloc(most * sizeof(Datum));
-	rows->ctids = palloc(most * sizeof(ItemPointerData));
 	places = GgCountPlaces(meta);
 	pg_prng_seed(&random, seed);
 
