@@ -597,8 +597,8 @@ GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep)
 
 	device->missing = device->walked = device->ref.avoid = 0;
 	device->uncertain = false;
-	if (so->exact || so->filter != NULL || so->by_table || !FindDevice(so) || device->ref.nothers > 0 ||
-		device->ref.rowless != 0)
+	if (so->exact || so->filter != NULL || so->by_table || !FindDevice(so) ||
+		device->ref.nothers > 0 || device->ref.rowless != 0)
 		return false;
 	*ask = FirstWithoutFilter(so, deep);
 	if (!*deep)
