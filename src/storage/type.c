@@ -287,6 +287,9 @@ GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions)
 	return query;
 }
 
+StaticAssertDecl(offsetof(Vector, x) == offsetof(HalfVector, x) &&
+				 offsetof(Vector, dim) == offsetof(HalfVector, dim), "they begin alike");
+
 Datum
 GgValueOfQuery(const GgOpclass *opclass, const float *query, uint32 dimensions)
 {
@@ -294,8 +297,6 @@ GgValueOfQuery(const GgOpclass *opclass, const float *query, uint32 dimensions)
 	const Size	bytes = offsetof(Vector, x) + dimensions * gg_element_size(opclass->element);
 	Vector	   *value = palloc0(bytes);
 
-	StaticAssertStmt(offsetof(Vector, x) == offsetof(HalfVector, x) &&
-					 offsetof(Vector, dim) == offsetof(HalfVector, dim), "they begin alike");
 	SET_VARSIZE(value, bytes);
 	value->dim = (int16) dimensions;
 	if (half)
