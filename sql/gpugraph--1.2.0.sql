@@ -363,7 +363,8 @@ GRANT SELECT ON gpugraph_stat_index TO pg_monitor;
 CREATE FUNCTION gpugraph_get_index(index oid, valid boolean,
 	OUT bytes bigint, OUT rows bigint, OUT delta_rows bigint, OUT delta_share float8,
 	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT device int, OUT state text,
-	OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text, OUT algorithm text)
+	OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text, OUT algorithm text,
+	OUT recall float8, OUT recall_measured timestamptz, OUT recall_by text)
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION gpugraph_get_index(oid, boolean)
@@ -392,6 +393,39 @@ CREATE FUNCTION gpugraph_merge(index regclass) RETURNS boolean
 
 COMMENT ON FUNCTION gpugraph_merge(regclass)
 	IS 'merge what was inserted, and all segments, into one; false while another process does';
+
+-- recall that is kept
+
+CREATE FUNCTION gpugraph_calibrate(index regclass) RETURNS boolean
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_calibrate(regclass)
+	IS 'measure which candidate lists gpugraph.target_recall takes; false while another merges';
+
+CREATE FUNCTION gpugraph_stat_get_recall(index oid, OUT measured timestamptz, OUT queries int,
+	OUT by text, OUT other_sample boolean, OUT cpu_rows float8, OUT cpu_codes float8,
+	OUT gpu_rows float8, OUT gpu_codes float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_stat_get_recall(oid)
+	IS 'recall of an index as it was measured, a row for each day; none for who may not see it';
+
+CREATE VIEW gpugraph_stat_recall AS
+	SELECT n.nspname AS schemaname, t.relname AS tablename, c.relname AS indexname,
+		c.oid AS relid, r.*
+	FROM pg_catalog.pg_class c
+	JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'gpugraph'
+	JOIN pg_catalog.pg_index x ON x.indexrelid = c.oid
+	JOIN pg_catalog.pg_class t ON t.oid = x.indrelid
+	JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+	CROSS JOIN LATERAL gpugraph_stat_get_recall(c.oid) r
+	WHERE c.relkind = 'i';
+
+COMMENT ON VIEW gpugraph_stat_recall
+	IS 'recall of LIMIT 10 with a candidate list of 64, as it was measured, a row for each day';
+
+GRANT SELECT ON gpugraph_stat_recall TO PUBLIC;
 
 -- edges learned from queries
 
@@ -509,7 +543,7 @@ COMMENT ON FUNCTION gpugraph_itopk_size(regclass, halfvec[], int, float8)
 CREATE FUNCTION gpugraph_last_scan(OUT index regclass, OUT engine text, OUT reason text,
 	OUT procedure text, OUT queries bigint, OUT lists bigint, OUT exact_lists bigint,
 	OUT widenings bigint, OUT filter text, OUT matches bigint, OUT rows bigint,
-	OUT distances bigint, OUT reranked bigint)
+	OUT distances bigint, OUT reranked bigint, OUT candidate_list int, OUT expected_recall float8)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpugraph_last_scan()

@@ -5,6 +5,7 @@
 #include "maintain/merge.h"
 #include "am/am.h"
 #include "build/build.h"
+#include "many/batch.h"
 #include "many/probes.h"
 #include "plan/planner.h"
 #include "scan/scan.h"
@@ -36,6 +37,7 @@ _PG_init(void)
 	GgInitExpectedRows();
 	GgInitRecentBuffers();
 	GgInitMerges();
+	GgInitCalibration();
 	GgInitQueries();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");

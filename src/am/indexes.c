@@ -30,8 +30,10 @@
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/tuplestore.h"
 
-#define INDEXES_COLUMNS		13
+#define INDEXES_COLUMNS		16
+#define RECALL_COLUMNS		8
 
 /*
  * A hint asks for a merge when the delta has several times the rows that are sealed by default, and
@@ -60,6 +62,8 @@ typedef struct Contents
 	char	   *error;			/* why the pages could not be read; else NULL */
 	bool		reindex;		/* a REINDEX mends that */
 	bool		no_codes;		/* a build would make some by itself */
+	const GgCalibration *calibration;	/* NULL: recall was not measured */
+	GgForm		cpu_form;
 } Contents;
 
 /* May the indexed column, or expression, be NULL? */
@@ -105,6 +109,8 @@ ReadContents(void *arg)
 	contents->no_codes = options.codes == GG_CODES_AUTO && meta->coded == GG_CODES_NONE &&
 		meta->npieces > 0 && meta->pieces[0].codes == GG_CODES_NONE &&
 		GgWhyNoCodes(meta, (double) contents->rows) == NULL;
+	contents->calibration = GgReadCalibration(index, meta);
+	contents->cpu_form = GgCpuForm(meta);
 	contents->known = true;
 	pfree(meta);
 }
@@ -166,9 +172,38 @@ LookInto(Oid indexoid, Oid heapoid, Contents *contents)
 	UnlockRelationOid(heapoid, AccessShareLock);
 }
 
+/* The form that answers, as far as is known. */
+static GgForm
+FormOf(const Contents *contents, const GgIndexStat *stat)
+{
+	if (stat->state == NULL || strcmp(stat->state, "ready") != 0)
+		return contents->cpu_form;
+	return stat->rowless != 0 ? GG_FORM_GPU_CODES : GG_FORM_GPU_ROWS;
+}
+
+/*
+ * The recall of LIMIT 10 under the session's settings.  *short_of: it is below the target, and no
+ * list reaches that.
+ */
+static double
+RecallNow(const Contents *contents, const GgIndexStat *stat, bool *short_of)
+{
+	const GgForm form = FormOf(contents, stat);
+	const bool	aims = gg_target_recall > 0 && gg_iterative_scan != GG_ITERATIVE_OFF;
+	uint32		list = (uint32) gg_itopk_size;
+	double		recall = 1;
+
+	if (aims && gg_target_recall < 1)
+		list = GgListFor(contents->calibration, form, gg_target_recall, GG_USUAL_LIMIT);
+	if (!aims || gg_target_recall < 1)
+		recall = GgRecallOf(contents->calibration, form, list, GG_USUAL_LIMIT);
+	*short_of = aims && list == GG_MAX_ITOPK && recall < gg_target_recall;
+	return recall;
+}
+
 /* The one thing that should be done first; NULL when there is nothing to do. */
 static const char *
-Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
+Hint(bool valid, const Contents *contents, const GgIndexStat *stat, bool short_of)
 {
 	if (!valid)
 		return "The index is not valid: unless it is being built now, DROP it, or REINDEX INDEX.";
@@ -192,6 +227,9 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
 	if (stat->up && stat->missed > 0 && stat->failure != GG_REASON_NONE)
 		return psprintf("The CPU answers. %s See last_error in gpugraph_stat_index.",
 						GgReasonText(stat->failure));
+	if (short_of)
+		return "REINDEX INDEX with a larger graph_degree, or learn from queries: "
+			"gpugraph.target_recall is not reached.";
 	if (contents->no_codes && stat->queries_cpu > stat->queries_gpu)
 		return "REINDEX INDEX: the CPU answers most queries, and searches faster by codes.";
 	if (contents->left_out != 0)
@@ -203,6 +241,13 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
 						(contents->left_out & GG_FEATURE_NO_NULL) == 0 ? "" :
 						"; where queries want none, add WHERE column IS NOT NULL");
 	return NULL;
+}
+
+/* What recall was measured by. */
+static const char *
+NameOfBy(int by)
+{
+	return by == GG_BY_QUERIES ? "queries" : "rows";
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_get_index);
@@ -217,12 +262,16 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 		IndexGetRelation(indexoid, true) : InvalidOid;
 	Contents	contents = {.bytes = -1};
 	GgIndexStat stat;
+	bool		short_of = false;
+	double		recall = 0;
 	TupleDesc	tupdesc = GgResultRow(fcinfo, INDEXES_COLUMNS);
 	GgRow		row = {0};
 
 	if (OidIsValid(heapoid))
 		LookInto(indexoid, heapoid, &contents);
 	GgStatOfIndex(indexoid, &stat);
+	if (contents.calibration != NULL)
+		recall = RecallNow(&contents, &stat, &short_of);
 
 	GgPut(&row, contents.bytes >= 0, Int64GetDatum(contents.bytes));
 	GgPut(&row, contents.known, Int64GetDatum(contents.rows));
@@ -236,7 +285,45 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	GgPutText(&row, stat.state != NULL ? stat.state : "cpu");
 	GgPut(&row, stat.counted, Int64GetDatum((int64) stat.queries_gpu));
 	GgPut(&row, stat.counted, Int64GetDatum((int64) stat.queries_cpu));
-	GgPutText(&row, Hint(valid, &contents, &stat));
+	GgPutText(&row, Hint(valid, &contents, &stat, short_of));
 	GgPutText(&row, contents.known ? GgAlgorithmName(contents.algorithm) : NULL);
+	GgPut(&row, contents.calibration != NULL, Float8GetDatum(recall));
+	GgPut(&row, contents.calibration != NULL,
+		  TimestampTzGetDatum(contents.calibration != NULL ? contents.calibration->measured : 0));
+	GgPutText(&row, contents.calibration != NULL ? NameOfBy(contents.calibration->by) : NULL);
 	PG_RETURN_DATUM(GgRowDatum(tupdesc, &row, INDEXES_COLUMNS));
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_stat_get_recall);
+
+/* A row for each day on which the recall of the index was measured, of who may see its contents. */
+Datum
+gpugraph_stat_get_recall(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = GgInitRows(fcinfo, RECALL_COLUMNS);
+	Oid			indexoid = PG_GETARG_OID(0);
+	Oid			heapoid = get_rel_relkind(indexoid) == RELKIND_INDEX ?
+		IndexGetRelation(indexoid, true) : InvalidOid;
+	Contents	contents = {.bytes = -1};
+
+	if (OidIsValid(heapoid))
+		LookInto(indexoid, heapoid, &contents);
+	for (uint32 i = 0; contents.calibration != NULL && i < contents.calibration->ndays; i++)
+	{
+		const GgCalibrationDay *day = &GgDaysOf(contents.calibration)[i];
+		Datum		values[RECALL_COLUMNS] = {
+			TimestampTzGetDatum(day->measured), Int32GetDatum((int32) day->queries),
+			CStringGetTextDatum(NameOfBy(day->by)),
+			BoolGetDatum(i > 0 && day[-1].sample != day->sample)
+		};
+		bool		nulls[RECALL_COLUMNS] = {0};
+
+		for (int form = 0; form < GG_FORMS; form++)
+		{
+			nulls[4 + form] = day->recall[form] == 0;
+			values[4 + form] = Float8GetDatum(day->recall[form] / (double) PG_UINT16_MAX);
+		}
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }

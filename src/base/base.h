@@ -93,9 +93,12 @@ typedef enum GgIterativeScan
 
 extern int	gg_engine_setting;	/* GgEngineSetting */
 extern int	gg_itopk_size;
+extern double gg_target_recall; /* 0: none; else GG_LEAST_TARGET at least */
 extern int	gg_iterative_scan;	/* GgIterativeScan */
 extern int	gg_max_scan_tuples;
 extern int	gg_disabled;		/* GgSwitch, of which each is a bit */
+
+#define GG_LEAST_TARGET		0.5
 
 /* What gpugraph.disable has names for: what the server does by itself, and can do without. */
 typedef enum GgSwitch

@@ -15,6 +15,7 @@
 
 int			gg_engine_setting = GG_ENGINE_AUTO;
 int			gg_itopk_size = GG_DEFAULT_ITOPK_SIZE;
+double		gg_target_recall = 0;
 int			gg_iterative_scan = GG_ITERATIVE_STRICT;
 int			gg_max_scan_tuples = GG_DEFAULT_MAX_SCAN_TUPLES;
 int			gg_disabled = 0;
@@ -220,6 +221,16 @@ WarnOfNoEffect(bool *value, void **extra, GucSource source)
 	return true;
 }
 
+static bool
+CheckTargetRecall(double *value, void **extra, GucSource source)
+{
+	if (*value == 0 || *value >= GG_LEAST_TARGET)
+		return true;
+	GUC_check_errdetail("A recall that is kept is from %g to 1.", GG_LEAST_TARGET);
+	GUC_check_errhint("Set it to 0 to go by gpugraph.itopk_size.");
+	return false;
+}
+
 static void
 DefineSwitches(void)
 {
@@ -299,6 +310,14 @@ GgInitOptions(void)
 							&gg_itopk_size,
 							GG_DEFAULT_ITOPK_SIZE, 1, GG_MAX_ITOPK,
 							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomRealVariable("gpugraph.target_recall",
+							 "Sets the recall that searches are to have.",
+							 "A search takes the candidate list that its index was measured to "
+							 "need. 0 means that gpugraph.itopk_size counts, 1 that all rows are "
+							 "measured.",
+							 &gg_target_recall,
+							 0, 0, 1,
+							 PGC_USERSET, GUC_EXPLAIN, CheckTargetRecall, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.rerank_size",
 							"Sets how many rows are measured again after a search by codes.",
 							"0 means a number that goes by the codes and by how many rows are "

@@ -35,6 +35,11 @@ PrintNote(const GgScanNote *note, ExplainState *es)
 	if (note->procedures != 0)
 		ExplainPropertyText("Search Procedure", GgNoteProcedure(note), es);
 	ExplainPropertyUInteger("Lists", NULL, note->lists, es);
+	if (note->recall > 0)
+	{
+		ExplainPropertyUInteger("Candidate List", NULL, note->list, es);
+		ExplainPropertyFloat("Expected Recall", NULL, note->recall, 4, es);
+	}
 	PrintCount("Exact Lists", note->exact_lists, es);
 	PrintCount("Widenings", note->widenings, es);
 	PrintCount("Rows Re-ranked", note->reranked, es);

@@ -37,6 +37,7 @@ typedef struct Settings
 	uint32		limit;
 	int			iterative_scan;
 	int			engine;
+	float		target;
 	gg_search_params params;
 } Settings;
 
@@ -64,6 +65,7 @@ SettingsNow(uint32 limit)
 		.limit = Min(limit, GG_MOST_EXPECTED),
 		.iterative_scan = gg_iterative_scan,
 		.engine = gg_engine_setting,
+		.target = (float) gg_target_recall,
 		.params = GgSearchSettings()
 	};
 }

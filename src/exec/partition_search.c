@@ -303,6 +303,22 @@ CountUnanswered(PartitionsState *node)
 	return n;
 }
 
+/*
+ * With gpugraph.target_recall each index has a list of its own, and all together have one as long
+ * as the longest.
+ */
+static void
+AimTogether(PartitionsState *node, int nscans)
+{
+	uint32		most = (uint32) GG_LIMITED_WALK(node->limit);
+
+	if (gg_target_recall == 0 || !node->nearest.shared)
+		return;
+	for (int i = 0; i < nscans; i++)
+		most = Max(most, ((GgScanOpaque *) node->scans[i]->opaque)->params.itopk_size);
+	node->nearest.most = Min(most, MOST_NEAREST);
+}
+
 /* Begin the searches of all partitions that are left after pruning. */
 static void
 Search(PartitionsState *node)
@@ -319,6 +335,7 @@ Search(PartitionsState *node)
 	do
 	{
 		nscans = PrepareOthers(node);
+		AimTogether(node, nscans);
 		GgAskTogether(node->scans, nscans, searches, nclosed, query);
 		for (int i = 0; i < nscans; i++)
 			GgOpenSearch(node->scans[i]);
@@ -371,7 +388,8 @@ static void
 BeginAll(PartitionsState *node)
 {
 	/* half of it is handed out before walks go on; see HandedReach() in walk_stream.c */
-	const uint64 most = Max((uint64) gg_itopk_size, GG_LIMITED_WALK(node->limit));
+	const uint64 most = Max((uint64) (gg_target_recall > 0 ? MOST_NEAREST : gg_itopk_size),
+							GG_LIMITED_WALK(node->limit));
 
 	if (node->valid == NULL)
 		node->valid = GgMatchingSubplans(node->pruning);

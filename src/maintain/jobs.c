@@ -9,6 +9,7 @@
 #include "maintain/jobs.h"
 #include "service/shared/service.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
@@ -32,6 +33,9 @@
 /* A worker that has not begun within this time could not be forked. */
 #define START_MS			60000
 
+/* See GgNoteSearch(). */
+#define SEARCHED_MS			50
+
 typedef enum JobState
 {
 	JOB_FREE,
@@ -48,6 +52,7 @@ typedef struct Job
 	bool		again;			/* to be looked at: taken, or asked for, since the worker looked */
 	bool		renewed;		/* asked for since the worker looked, or took it */
 	bool		shrink;			/* asked for that, too */
+	bool		calibrate;		/* likewise */
 	TimestampTz retry;			/* a merge has failed, and the next one is not to begin before */
 	uint64		turn;			/* WAITING: those that wait longer have less */
 	GgJobWatch	watch;
@@ -73,6 +78,7 @@ typedef struct MergeShared
 	slock_t		mutex;
 	Place		places[MAX_WORKERS];
 	uint64		turns;
+	pg_atomic_uint64 searched;	/* GgLastSearch() */
 	bool		told;			/* that no worker could be started */
 	Job			jobs[MAX_JOBS];
 } MergeShared;
@@ -152,7 +158,7 @@ TakePlace(TimestampTz now)
 
 /* Put the index on the list.  False: no room.  *place: of a worker to be started, or -1. */
 static bool
-PutJob(Oid database, Oid index, bool shrink, int *place)
+PutJob(Oid database, Oid index, bool shrink, bool calibrate, int *place)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Job		   *job;
@@ -178,7 +184,10 @@ PutJob(Oid database, Oid index, bool shrink, int *place)
 		}
 	}
 	if (job != NULL)
+	{
 		job->shrink |= shrink;
+		job->calibrate |= calibrate;
+	}
 	if (job != NULL && job->state == JOB_WAITING)
 		*place = TakePlace(now);
 	SpinLockRelease(&shared->mutex);
@@ -235,15 +244,15 @@ GgEndJob(Oid index, bool failed)
 	SpinLockRelease(&shared->mutex);
 }
 
-bool
-GgRequestMerge(Relation index, bool shrink)
+static bool
+Request(Relation index, bool shrink, bool calibrate)
 {
 	Oid			relid = RelationGetRelid(index);
 	int			place;
 
 	/* a worker sees neither temporary relations nor those of this transaction */
 	if (shared == NULL || merge_workers == 0 || GgIsLocal(index) ||
-		!PutJob(MyDatabaseId, relid, shrink, &place))
+		!PutJob(MyDatabaseId, relid, shrink, calibrate, &place))
 		return false;
 	if (place >= 0 && !StartWorker(MyDatabaseId, place))
 	{
@@ -251,6 +260,36 @@ GgRequestMerge(Relation index, bool shrink)
 		return false;
 	}
 	return true;
+}
+
+bool
+GgRequestMerge(Relation index, bool shrink)
+{
+	return Request(index, shrink, false);
+}
+
+void
+GgRequestCalibration(Relation index)
+{
+	(void) Request(index, false, true);
+}
+
+/* Begins of statements are told, to about SEARCHED_MS, so that few searches write. */
+void
+GgNoteSearch(void)
+{
+	const TimestampTz now = GetCurrentStatementStartTimestamp();
+
+	if (shared != NULL &&
+		now > TimestampTzPlusMilliseconds((TimestampTz) pg_atomic_read_u64(&shared->searched),
+										  SEARCHED_MS))
+		pg_atomic_write_u64(&shared->searched, (uint64) now);
+}
+
+TimestampTz
+GgLastSearch(void)
+{
+	return shared == NULL ? 0 : (TimestampTz) pg_atomic_read_u64(&shared->searched);
 }
 
 /* ---- for the worker ---------------------------------------------------------------------- */
@@ -380,6 +419,21 @@ GgWasAskedAgain(Oid index, bool *shrink)
 }
 
 bool
+GgWasAskedToCalibrate(Oid index)
+{
+	Job		   *job;
+	bool		asked;
+
+	SpinLockAcquire(&shared->mutex);
+	job = FindJob(MyDatabaseId, index);
+	asked = job != NULL && job->calibrate;
+	if (job != NULL)
+		job->calibrate = false;
+	SpinLockRelease(&shared->mutex);
+	return asked;
+}
+
+bool
 GgOthersWait(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
@@ -438,7 +492,8 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 		[GG_MERGE_LEARN] = "learning edges",
 		[GG_MERGE_WRITE] = "writing pages",
 		[GG_MERGE_DEVICE] = "bringing to device",
-		[GG_MERGE_SHRINK] = "making the file shorter"
+		[GG_MERGE_SHRINK] = "making the file shorter",
+		[GG_MERGE_CALIBRATE] = "measuring recall"
 	};
 	ReturnSetInfo *rsinfo = GgInitRows(fcinfo, STAT_COLUMNS);
 	TimestampTz now = GetCurrentTimestamp();
@@ -492,6 +547,7 @@ StartShmem(void)
 	{
 		memset(shared, 0, sizeof(MergeShared));
 		SpinLockInit(&shared->mutex);
+		pg_atomic_init_u64(&shared->searched, 0);
 	}
 }
 

@@ -19,6 +19,7 @@ typedef struct GgJobWatch
 	TimestampTz since;			/* ... and since when it has not moved; 0: nothing seen so far */
 	bool		idle_done;		/* what is worth it when idle was done since then */
 	TimestampTz shrink_until;	/* tries to make the file shorter end; 0: there is nothing to try */
+	bool		calibrate;		/* a scan has asked for a measurement of recall */
 } GgJobWatch;
 
 /* This process is a worker that was started: take its place.  False: it came too late. */
@@ -42,6 +43,9 @@ extern void GgEndJob(Oid index, bool failed);
 
 /* Was the index asked for since the last look?  *shrink: to be made smaller, too. */
 extern bool GgWasAskedAgain(Oid index, bool *shrink);
+
+/* Has a scan asked for a measurement of its recall since the last look? */
+extern bool GgWasAskedToCalibrate(Oid index);
 
 /* Does an index wait for a worker, and may be merged by now? */
 extern bool GgOthersWait(void);

@@ -391,7 +391,7 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	learning->target = target;
 	learning->call = (GgEngineCall) {.context = context, .target = target};
 	learning->meta = meta;
-	learning->sample = sample;
+	learning->sample = GgTaughtOf(sample);
 	learning->store = store;
 	learning->control.cancelled = IsCancelled;
 	learning->control.progress = ReportMeasured;
@@ -523,6 +523,7 @@ GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_e
 	};
 	bool		measured = engine != &gg_cpu_engine || rule.n <= LEAST_WALKED;
 	gg_status	status = gg_ok();
+	const GgLearnSample *taught;
 	float	   *queries;
 	uint64	   *keys;
 
@@ -530,7 +531,10 @@ GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_e
 	if (sample == NULL || sample->dimensions != graph->data.dim)
 		return status;
 	rule.edges = Min(sample->edges, gg_learn_most_edges(rule.degree));
-	queries = TakeQueries(sample, rule.n, &rule.count);
+	taught = GgTaughtOf(sample);
+	queries = TakeQueries(taught, rule.n, &rule.count);
+	if (taught != sample)
+		GgFreeSample(unconstify(GgLearnSample *, taught));
 	keys = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule.count * KEYS * sizeof(uint64));
 	if (measured)
 	{

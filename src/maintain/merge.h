@@ -9,6 +9,7 @@
 #define GG_MERGE_H
 
 #include "storage/array_writer.h"
+#include "storage/calibration.h"
 #include "base/temp_file.h"
 
 #include "access/xlogdefs.h"
@@ -23,7 +24,8 @@ typedef enum GgMergePhase
 	GG_MERGE_LEARN,
 	GG_MERGE_WRITE,
 	GG_MERGE_DEVICE,			/* the merged segment is brought there, then the flip */
-	GG_MERGE_SHRINK				/* of no merge: a worker tries to make the file shorter */
+	GG_MERGE_SHRINK,			/* of no merge: a worker tries to make the file shorter */
+	GG_MERGE_CALIBRATE			/* likewise: it measures the index's recall */
 } GgMergePhase;
 
 /*
@@ -428,6 +430,17 @@ extern GgLearnSample *GgReadSample(Relation index);
 
 extern void GgFreeSample(GgLearnSample *sample);
 
+/*
+ * Queries of a sample that no edge is learned from: those whose hash says so, a fifth, where these
+ * are GG_LEAST_HELD_OUT or more.
+ */
+#define GG_LEAST_HELD_OUT	500
+extern bool GgHoldsOut(const GgLearnSample *sample);
+extern bool GgIsHeldOut(const float *query, uint32 dimensions);
+
+/* The sample without them: itself, or a copy. */
+extern const GgLearnSample *GgTaughtOf(const GgLearnSample *sample);
+
 /* Is it this one? */
 extern bool GgHasSample(Relation index, const GgLearnSample *sample);
 
@@ -458,6 +471,33 @@ extern void GgStoreSample(GgMergeTarget *target, uint64 instance, const GgLearnS
 /* False: there was none. */
 extern bool GgRemoveSample(GgMergeTarget *target);
 
+/* Likewise put a calibration, of the instance that the target has, in place of the one before. */
+extern void GgStoreCalibration(GgMergeTarget *target, const GgCalibration *calibration);
+
+/* ---- calibration.c ------------------------------------------------------------------------ */
+
+/*
+ * Measures the recall of an index, some queries at a time, until enough() says so.  The target is
+ * open, and there is a snapshot.  NULL: there is more to do.  What it has done is kept until it is
+ * called for another index, or the measurement ends.  The result is valid until the next call.
+ */
+typedef const GgCalibration *(*GgCalibrator) (GgMergeTarget *target, bool (*enough) (void));
+
+/* From _PG_init, by who can. */
+extern void GgSetCalibrator(GgCalibrator calibrator);
+
+/* A scan has a target, and another measurement is due: have the worker make it. */
+extern void GgAskForCalibration(Relation index);
+
+/*
+ * For the worker: measure for a moment where a measurement is due.  wanted: a scan has asked.
+ * False: there is nothing to do.  *at_once: nothing speaks against going on.
+ */
+extern bool GgCalibrateStep(GgMergeTarget *target, bool wanted, bool *at_once);
+
+/* Measure all, and store it.  The target is not sliced.  False: another process merges. */
+extern bool GgCalibrate(GgMergeTarget *target);
+
 /* ---- queries.c --------------------------------------------------------------------------- */
 
 /* From _PG_init. */
@@ -486,5 +526,12 @@ extern void GgInitMerges(void);
 
 /* Have a background worker look at the index, and shrink it.  False: there is none to ask. */
 extern bool GgRequestMerge(Relation index, bool shrink);
+
+/* The same for its recall to be measured. */
+extern void GgRequestCalibration(Relation index);
+
+/* A search begins; when the last one of all sessions did, to about a tenth of a second. */
+extern void GgNoteSearch(void);
+extern TimestampTz GgLastSearch(void);
 
 #endif							/* GG_MERGE_H */

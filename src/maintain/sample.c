@@ -36,6 +36,7 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
+#include "common/hashfn.h"
 #include "storage/directory.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -43,9 +44,13 @@
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
+
+/* One of so many queries is held out. */
+#define HELD_OUT_ONE_OF		5
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
@@ -108,6 +113,51 @@ GgHasSample(Relation index, const GgLearnSample *sample)
 			   (Size) own->count * own->dimensions * sizeof(float)) == 0;
 	GgFreeSample(own);
 	return same;
+}
+
+/* ---- queries that are held out ------------------------------------------------------------ */
+
+bool
+GgIsHeldOut(const float *query, uint32 dimensions)
+{
+	return hash_bytes((const unsigned char *) query, (int) (dimensions * sizeof(float))) %
+		HELD_OUT_ONE_OF == 0;
+}
+
+bool
+GgHoldsOut(const GgLearnSample *sample)
+{
+	uint32		count = 0;
+
+	if (sample->count < GG_LEAST_HELD_OUT)
+		return false;
+	for (uint32 i = 0; i < sample->count; i++)
+		count += GgIsHeldOut(sample->queries + (Size) i * sample->dimensions, sample->dimensions);
+	return count >= GG_LEAST_HELD_OUT;
+}
+
+const GgLearnSample *
+GgTaughtOf(const GgLearnSample *sample)
+{
+	GgLearnSample *taught;
+	float	   *queries;
+	const Size	bytes = (Size) sample->dimensions * sizeof(float);
+
+	if (!GgHoldsOut(sample))
+		return sample;
+	taught = palloc(sizeof(GgLearnSample));
+	*taught = *sample;
+	taught->queries = queries = MemoryContextAllocHuge(CurrentMemoryContext,
+													   sample->count * bytes);
+	taught->count = 0;
+	for (uint32 i = 0; i < sample->count; i++)
+	{
+		const float *query = sample->queries + (Size) i * sample->dimensions;
+
+		if (!GgIsHeldOut(query, sample->dimensions))
+			memcpy(queries + (Size) taught->count++ * sample->dimensions, query, bytes);
+	}
+	return taught;
 }
 
 /* ---- what a build takes over -------------------------------------------------------------- */
@@ -426,34 +476,44 @@ GgWriteSlices(GgMergeTarget *target, uint64 instance, GgNewArray *array)
 		GgWritePages(target->index, instance, array, array->written, count);
 		array->written += count;
 		GgEndSlice(target);
-		target->report(GG_MERGE_WRITE, array->written, array->npages);
+		if (target->report != NULL)
+			target->report(GG_MERGE_WRITE, array->written, array->npages);
 	}
+}
+
+/* Write an array of no segment beside the one that is there, and free what is TAKEN before. */
+static void
+WriteArray(GgMergeTarget *target, uint64 instance, GgKind kind, const void *data, uint64 bytes,
+		   GgNewArray *array)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	Buffer		metabuf;
+
+	GgBeginSlice(target);
+	metabuf = GgLockDirectory(target->index, meta);
+	(void) GgFreeTaken(meta);
+	GgBeginArray(array, GgTakeId(target->index, meta), kind, data, bytes);
+	GgStoreMeta(target->index, target->heap, metabuf, meta);
+	GgEndSlice(target);
+	GgWriteSlices(target, instance, array);
+	pfree(meta);
 }
 
 void
 GgWriteSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample,
 			  GgNewArray *array)
 {
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	Buffer		metabuf;
 	uint64		bytes;
 	void	   *data = GgFormSample(sample, &bytes);
 
-	GgBeginSlice(target);
-	metabuf = GgLockDirectory(target->index, meta);
-	(void) GgFreeTaken(meta);
-	GgBeginArray(array, GgTakeId(target->index, meta), GG_KIND_SAMPLE, data, bytes);
-	GgStoreMeta(target->index, target->heap, metabuf, meta);
-	GgEndSlice(target);
-	GgWriteSlices(target, instance, array);
+	WriteArray(target, instance, GG_KIND_SAMPLE, data, bytes, array);
 	pfree(data);
-	pfree(meta);
 }
 
-void
-GgListSample(GgMetaPageData *meta, const GgNewArray *array, uint64 parked_xid)
+static void
+ListOne(GgMetaPageData *meta, GgKind kind, const GgNewArray *array, uint64 parked_xid)
 {
-	GgFreeArray(meta, GgSampleId(meta), GG_KIND_SAMPLE, parked_xid);
+	GgFreeArray(meta, GgIdOfKind(meta, kind), kind, parked_xid);
 	if (array != NULL)
 	{
 		GgForgetTaken(meta, array->owner);
@@ -461,9 +521,15 @@ GgListSample(GgMetaPageData *meta, const GgNewArray *array, uint64 parked_xid)
 	}
 }
 
-/* Put another sample in the place of the one that is there, or none.  False: there is neither. */
+void
+GgListSample(GgMetaPageData *meta, const GgNewArray *array, uint64 parked_xid)
+{
+	ListOne(meta, GG_KIND_SAMPLE, array, parked_xid);
+}
+
+/* Put another array in the place of the one that is there, or none.  False: there is neither. */
 static bool
-Replace(GgMergeTarget *target, const GgNewArray *array)
+Replace(GgMergeTarget *target, GgKind kind, const GgNewArray *array)
 {
 	FullTransactionId own;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
@@ -473,12 +539,15 @@ Replace(GgMergeTarget *target, const GgNewArray *array)
 	GgBeginSlice(target);
 	own = GetTopFullTransactionId();
 	metabuf = GgLockDirectory(target->index, meta);
-	any = array != NULL || GgSampleId(meta) != GG_NO_SEGMENT;
+	any = array != NULL || GgIdOfKind(meta, kind) != GG_NO_SEGMENT;
 	if (any)
 	{
-		GgListSample(meta, array, GgParkingXid(own));
+		ListOne(meta, kind, array, GgParkingXid(own));
 		GgMergeFree(meta);
 		GgStoreMeta(target->index, target->heap, metabuf, meta);
+		/* open indexes and plans keep what they know */
+		if (kind == GG_KIND_CALIBRATION)
+			CacheInvalidateRelcache(target->index);
 	}
 	else
 		UnlockReleaseBuffer(metabuf);
@@ -493,12 +562,23 @@ GgStoreSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sampl
 	GgNewArray *array = palloc(sizeof(GgNewArray));
 
 	GgWriteSample(target, instance, sample, array);
-	(void) Replace(target, array);
+	(void) Replace(target, GG_KIND_SAMPLE, array);
+	pfree(array);
+}
+
+void
+GgStoreCalibration(GgMergeTarget *target, const GgCalibration *calibration)
+{
+	GgNewArray *array = palloc(sizeof(GgNewArray));
+
+	WriteArray(target, target->instance, GG_KIND_CALIBRATION, calibration,
+			   GgCalibrationBytes(calibration), array);
+	(void) Replace(target, GG_KIND_CALIBRATION, array);
 	pfree(array);
 }
 
 bool
 GgRemoveSample(GgMergeTarget *target)
 {
-	return Replace(target, NULL);
+	return Replace(target, GG_KIND_SAMPLE, NULL);
 }

@@ -146,6 +146,19 @@ Shrink(GgMergeTarget *target, TimestampTz now)
 	return result == GG_SHRINK_GOES_ON;
 }
 
+/* A step of measuring recall, where that is due.  True: there is more to do. */
+static bool
+Calibrate(GgMergeTarget *target, bool *at_once)
+{
+	bool		more;
+
+	my_watch.calibrate |= GgWasAskedToCalibrate(my_index);
+	more = GgCalibrateStep(target, my_watch.calibrate, at_once);
+	if (!more)
+		my_watch.calibrate = false;
+	return more;
+}
+
 static void
 Look(GgMergeTarget *target, TimestampTz now)
 {
@@ -185,6 +198,8 @@ ServeIndex(void)
 		TimestampTz now = GetCurrentTimestamp();
 		bool		shrink;
 		bool		goes_on;
+		bool		measures;
+		bool		at_once = false;
 
 		Look(&target, now);
 		if (GgWasAskedAgain(my_index, &shrink))
@@ -198,11 +213,12 @@ ServeIndex(void)
 			Maintain(&target, GG_MERGE_IDLE);
 			my_watch.idle_done = true;
 		}
-		if (TimestampDifferenceExceeds(my_watch.since, now, QUIET_MS))
+		measures = Calibrate(&target, &at_once);
+		if (!measures && TimestampDifferenceExceeds(my_watch.since, now, QUIET_MS))
 			break;
 		if (GgOthersWait() && TimestampDifferenceExceeds(began, now, TURN_MS))
 			return false;
-		if (!goes_on)
+		if (!goes_on && !at_once)
 			Wait();
 	}
 	Maintain(&target, GG_MERGE_QUIET);

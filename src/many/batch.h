@@ -141,6 +141,29 @@ extern uint64 GgCountPlaces(const GgMetaPageData *meta);
 extern uint32 GgReadPlaces(const GgTarget *target, const GgMetaPageData *meta, uint64 first,
 						   uint32 most, ItemPointerData *tids);
 
+/* ---- recall.c ---------------------------------------------------------- */
+
+/* Rows as queries. */
+typedef struct GgRowSample
+{
+	int			count;
+	Datum	   *queries;		/* values of the column */
+} GgRowSample;
+
+/* Take so many visible rows of an index at random, or all where there are few. */
+extern void GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows);
+
+/*
+ * How far may a row be that counts as found, where the last row of the exact answer is so far?
+ * Somewhat farther: float32 on two engines; a cosine is a difference of numbers near one.
+ */
+extern double GgFarthestFound(gg_metric metric, double farthest);
+
+/* ---- calibrate.c ------------------------------------------------------- */
+
+/* From _PG_init: have the merge worker measure recall. */
+extern void GgInitCalibration(void);
+
 /* ---- knn_lists.c ------------------------------------------------------- */
 
 /* Lists of the visible rows of an index, by GNND. */

@@ -86,13 +86,25 @@ typedef struct GgLookedUp
  * was handed out, unless it may not be.
  */
 static uint64
-ListLength(uint64 k)
+ListLength(const GgBulk *bulk, uint64 k)
 {
-	uint64		itopk = gg_itopk_size;
+	uint64		itopk = bulk->list;
 
 	while (gg_iterative_scan != GG_ITERATIVE_OFF && (k - 1) * 2 > itopk)
 		itopk = GgNextList(itopk);
 	return itopk;
+}
+
+/* The first list of a scan: of that form of a device that takes the longer one. */
+static uint32
+LongestList(Relation index, uint64 k)
+{
+	GgMetaPageData *meta = GgReadDirectory(index);
+	const uint32 list = Max(GgSettledList(index, meta, GG_FORM_GPU_ROWS, k),
+							GgSettledList(index, meta, GG_FORM_GPU_CODES, k));
+
+	pfree(meta);
+	return list;
 }
 
 /* Keys to have of each list where so many rows are to be found. */
@@ -178,13 +190,13 @@ ChooseDue(GgBulk *bulk)
 	const gg_search_params settings = GgSearchSettings();
 	gg_search_params *params = &bulk->ask.request.params;
 	uint32		due = 0;
-	uint64		itopk = ListLength(bulk->k);
+	uint64		itopk = ListLength(bulk, bulk->k);
 
 	if (bulk->lists.meta->coded != GG_CODES_NONE)
 	{
 		due = GgRowsToRead(bulk->lists.meta, &settings,
 						   GgRowsWanted(gg_iterative_scan, &settings, bulk->k, bulk->k - 1));
-		itopk = Max(ListLength(due), KeysFor(due));
+		itopk = Max(ListLength(bulk, due), KeysFor(due));
 	}
 	if (bulk->keys != NULL)
 		return due == bulk->due;
@@ -225,12 +237,16 @@ FindResident(GgBulk *bulk)
 bool
 GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCopies *copies)
 {
-	uint64		itopk = ListLength(k);
+	uint64		itopk;
 	gg_search_params *params = &bulk->ask.request.params;
 	Size		looks;
 
 	memset(bulk, 0, sizeof(*bulk));
-	if (gg_engine_setting == GG_ENGINE_CPU || gg_service == NULL || itopk > GG_MAX_ITOPK)
+	if (gg_engine_setting == GG_ENGINE_CPU || gg_service == NULL || gg_target_recall == 1)
+		return false;
+	bulk->list = LongestList(target->index, k);
+	itopk = ListLength(bulk, k);
+	if (itopk > GG_MAX_ITOPK)
 		return false;
 	bulk->lists.target = target;
 	bulk->copies = copies;
@@ -677,6 +693,7 @@ NoteQuery(GgBulk *bulk, uint32 q, uint32 found)
 		.lists = bulk->nlists + tail,
 		.exact_lists = pg_popcount32(bulk->exact) + request->delta + tail,
 		.rows = found,
+		.list = request->params.itopk_size,
 		.distances = bulk->tail.count,
 		.reranked = bulk->due > 0 ? bulk->queries[q].measured : bulk->reranked
 	};

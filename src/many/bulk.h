@@ -26,6 +26,7 @@ typedef struct GgBulk
 	GgCopies   *copies;			/* of segments that the device lacks */
 	uint32		k;
 	uint32		most;			/* queries for GgFindBulk() */
+	uint32		list;			/* that the settings ask for */
 	uint32		memory;			/* queries of a batch that there is memory for */
 	uint32		room;			/* queries of a batch */
 	GgScanNote	note;			/* of all queries that the device answered */

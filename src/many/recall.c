@@ -48,40 +48,42 @@ typedef struct Sample
 
 /* Take the row at that place as a query, if there is one that the snapshot sees. */
 static void
-TakePlace(Sample *sample, GgFinder *finder, IndexFetchTableData *fetch, TupleTableSlot *slot,
+TakePlace(GgRowSample *rows, GgFinder *finder, IndexFetchTableData *fetch, TupleTableSlot *slot,
 		  const GgMetaPageData *meta, uint64 place)
 {
 	ItemPointerData tid;
 	bool		call_again = false;
 	Datum		value;
 
-	if (GgReadPlaces(&sample->target, meta, place, 1, &tid) == 0 ||
+	if (GgReadPlaces(finder->target, meta, place, 1, &tid) == 0 ||
 		!ItemPointerIsValid(&tid) ||
 		!table_index_fetch_tuple(fetch, &tid, GetActiveSnapshot(), slot, &call_again, NULL))
 		return;
 	value = GgIndexedValue(finder, slot);
-	sample->queries[sample->count++] =
+	rows->queries[rows->count++] =
 		datumCopy(PointerGetDatum(PG_DETOAST_DATUM(value)), false, -1);
 	ResetPerTupleExprContext(finder->estate);
 }
 
-static void
-TakeQueries(Sample *sample, GgFinder *finder, int most)
+void
+GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows)
 {
-	GgMetaPageData *meta = GgReadDirectory(sample->target.index);
-	TupleTableSlot *slot = table_slot_create(sample->target.heap, NULL);
-	IndexFetchTableData *fetch = GgBeginFetch(sample->target.heap);
+	GgMetaPageData *meta = GgReadDirectory(finder->target->index);
+	TupleTableSlot *slot = table_slot_create(finder->target->heap, NULL);
+	IndexFetchTableData *fetch = GgBeginFetch(finder->target->heap);
 	pg_prng_state random;
 	uint64		places;
 	uint64		tries;
 
+	rows->count = 0;
+	rows->queries = palloc(most * sizeof(Datum));
 	places = GgCountPlaces(meta);
-	pg_prng_seed(&random, SAMPLE_SEED);
+	pg_prng_seed(&random, seed);
 
 	/* a few places are all taken, in their order */
 	tries = Min(places, (uint64) most * MOST_TRIES);
-	for (uint64 i = 0; i < tries && sample->count < most; i++)
-		TakePlace(sample, finder, fetch, slot, meta, places <= (uint64) most * 2 ? i :
+	for (uint64 i = 0; i < tries && rows->count < most; i++)
+		TakePlace(rows, finder, fetch, slot, meta, places <= (uint64) most * 2 ? i :
 				  pg_prng_uint64_range(&random, 0, places - 1));
 	table_index_fetch_end(fetch);
 	ExecDropSingleTupleTableSlot(slot);
@@ -115,6 +117,7 @@ AnswerExactly(Sample *sample, GgFinder *finder)
 static void
 OpenSampleOfRows(Sample *sample, Oid indexoid, int32 k, int32 count)
 {
+	GgRowSample rows;
 	GgFinder	finder;
 
 	GgCheckK(k);
@@ -125,10 +128,11 @@ OpenSampleOfRows(Sample *sample, Oid indexoid, int32 k, int32 count)
 				 errhint("sample is the number of rows to search for; 100 tell recall to "
 						 "a percent or so.")));
 	OpenSample(sample, indexoid, k);
-	sample->queries = palloc(count * sizeof(Datum));
 	GgActAsOwner(sample->target.heap, &sample->caller);
 	GgOpenFinder(&finder, &sample->target, true);
-	TakeQueries(sample, &finder, count);
+	GgTakeRowSample(&finder, SAMPLE_SEED, count, &rows);
+	sample->queries = rows.queries;
+	sample->count = rows.count;
 	AnswerExactly(sample, &finder);
 	GgCloseFinder(&finder);
 }
@@ -176,15 +180,20 @@ Percentile(const Sample *sample, double share)
 	return sample->times_ms[(int) ceil(share * sample->count) - 1];
 }
 
+double
+GgFarthestFound(gg_metric metric, double farthest)
+{
+	return farthest + 1e-6 * (metric == GG_METRIC_COSINE ? 1 : fabs(farthest));
+}
+
 static uint64
 CountFound(const Sample *sample, const GgFinder *finder, int query)
 {
-	double		farthest = sample->farthest[query];
-	/* float32 on two engines; a cosine is a difference of numbers near one */
-	double		scale = sample->target.opclass->metric == GG_METRIC_COSINE ? 1 : fabs(farthest);
+	const double farthest = GgFarthestFound(sample->target.opclass->metric,
+											sample->farthest[query]);
 	uint64		found = 0;
 
-	while (found < finder->nrows && !(finder->rows[found].distance > farthest + 1e-6 * scale))
+	while (found < finder->nrows && !(finder->rows[found].distance > farthest))
 		found++;
 	return found;
 }
@@ -200,6 +209,8 @@ MeasureRecall(Sample *sample, int itopk_size)
 
 	snprintf(text, sizeof(text), "%d", itopk_size);
 	(void) set_config_option("gpugraph.itopk_size", text, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("gpugraph.target_recall", "0", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	GgOpenFinder(&finder, &sample->target, false);
 	for (int i = 0; i < sample->count; i++)

@@ -42,6 +42,7 @@
 #include "engine/rules/search_plan.h"
 #include "engine/request.h"
 #include "service/shared/service.h"
+#include "storage/calibration.h"
 #include "storage/codes.h"
 #include "storage/directory.h"
 #include "storage/type.h"
@@ -124,6 +125,9 @@ typedef struct IndexShape
 	Selectivity matching;		/* ... and the share of rows that fulfil them */
 	uint32		expected;		/* rows that a scan hands out, where the executor filters them */
 	double		limit;			/* rows that are asked for; not above 0: not known */
+	const GgCalibration *calibration;	/* gpugraph.target_recall counts; or NULL */
+	uint32		list;			/* the first candidate list of the CPU ... */
+	uint32		device_list;	/* ... and of a device */
 	bool		on_device;
 	/* on_device: bitmaps of segments that are not there, and of those that are only walked */
 	uint32		missing;
@@ -203,6 +207,19 @@ RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost,
 	GgDisablePath(&path->path);
 }
 
+/* What is known goes where invalidations are accepted. */
+static const GgCalibration *
+CopyCalibration(const GgCalibration *calibration)
+{
+	GgCalibration *copy;
+
+	if (calibration == NULL)
+		return NULL;
+	copy = palloc(sizeof(GgCalibration));
+	*copy = *calibration;
+	return copy;
+}
+
 /* Read the shape from the metapage or, for a hypothetical index, from the column. */
 static void
 ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
@@ -233,6 +250,8 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 		gg_element	element = GgIndexOpclass(index)->element;
 
 		GgReadMeta(index, meta);
+		if (gg_target_recall > 0 && gg_iterative_scan != GG_ITERATIVE_OFF)
+			shape->calibration = CopyCalibration(GgGetCalibration(index, meta));
 		shape->rounded = element != meta->element;
 		shape->column_pages = (double) meta->dimensions * gg_element_size(element) / BLCKSZ;
 		index_close(index, NoLock);
@@ -284,6 +303,31 @@ MeasuredRows(double wanted, double due)
 	return first + GG_MEASURED_SHARE * (due - first);
 }
 
+/* The first candidate list of a form, as scan/recall_target.c has it. */
+static uint32
+ListOf(const IndexShape *shape, GgForm form)
+{
+	double		rows = shape->limit > 0 ? shape->limit : GG_USUAL_LIMIT;
+
+	if (shape->calibration == NULL)
+		return (uint32) gg_itopk_size;
+	if (shape->conditions > 0)
+		rows /= Max(shape->matching, 1e-6);
+	else if (shape->expected > rows)
+		rows = shape->expected;
+	return GgListFor(shape->calibration, form, gg_target_recall, rows);
+}
+
+/* GgSearchSettings() with the list of the CPU, or of a device. */
+static gg_search_params
+SettingsOf(const IndexShape *shape, uint32 list)
+{
+	gg_search_params settings = GgSearchSettings();
+
+	settings.itopk_size = list;
+	return settings;
+}
+
 /*
  * Nodes that are measured by row after walks by codes of a segment, of which so many rows are
  * wanted.  at_once: all that are due are measured, without a look whether fewer do.
@@ -312,10 +356,10 @@ LongestList(const IndexShape *shape, const Nodes *of, double walk_pages, double 
 		.conditions = of->nodes < GG_SAMPLED_FROM ? 0 : shape->conditions,
 		.walk_pages = walk_pages,
 		.exact_pages = exact_pages,
-		.wanted = GgNodesWanted(Max(shape->limit, 0) * share, gg_itopk_size)
+		.wanted = GgNodesWanted(Max(shape->limit, 0) * share, shape->list)
 	};
 
-	if (!of->has_graph)
+	if (!of->has_graph || gg_target_recall == 1)
 		return 0;
 	return shape->conditions > 0 ? GgLongestFilteredList(&filtered) :
 		GgLongestWalkList(of->nodes);
@@ -336,7 +380,7 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 	double		exact_pages = shape->meta->coded != GG_CODES_NONE ? walk_pages :
 		shape->index_pages;
 	double		longest = LongestList(shape, of, walk_pages, exact_pages);
-	double		list = gg_itopk_size;
+	double		list = shape->list;
 	double		handed = 0;
 	double		time = 0;
 	double		condition_time = nodes * shape->conditions * GG_CONDITION_TIME;
@@ -344,7 +388,7 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 		EXACT_TIME(exact_pages);
 
 	if (shape->limit > 0 && shape->conditions == 0 && wanted > list / 2 && share < 1)
-		list = (double) GgFirstWalkList(gg_itopk_size, (uint64) wanted, longest);
+		list = (double) GgFirstWalkList(shape->list, (uint64) wanted, longest);
 	if (list <= longest)
 	{
 		while (wanted > list / 2 * shape->matching && list / 2 < gg_max_scan_tuples)
@@ -368,7 +412,7 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 			return time;
 	}
 	time += condition_time + matching * exact_time;
-	if (wanted > Min(Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + 2 * handed, matching))
+	if (wanted > Min(Max(shape->list, GG_EXACT_MIN_BATCH) + 2 * handed, matching))
 	{
 		time += matching * log2(Max(matching, 1)) * COMPARE_TIME;
 		if (matching > GgExactRoom(work_mem, shape->meta->nsegments + (shape->delta_nodes > 0)))
@@ -410,7 +454,7 @@ FilteredCodesTime(const IndexShape *shape, const Nodes *of, double share)
 	const GgMetaPageData *meta = shape->meta;
 	const bool	off = gg_iterative_scan == GG_ITERATIVE_OFF;
 	const uint32 limit = LimitOf(shape);
-	const gg_search_params settings = GgSearchSettings();
+	const gg_search_params settings = SettingsOf(shape, shape->device_list);
 	const uint32 list = GgFilteredCodesList(meta, gg_iterative_scan, &settings, limit,
 											shape->matching);
 	double		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
@@ -445,18 +489,18 @@ DeviceTime(const IndexShape *shape, const Nodes *of, double share)
 	double		longest = !of->has_graph ? 0 : of->rowless ? GG_MAX_ITOPK :
 		GgLongestDeviceList(nodes, row_bytes, GG_DEVICE_DEEP_US);
 	double		expected = shape->conditions > 0 ? 0 : shape->expected * nodes / shape->nodes;
-	double		list = Max(gg_itopk_size, Max(GG_EXPECTED_WALK(expected),
+	double		list = Max(shape->device_list, Max(GG_EXPECTED_WALK(expected),
 											  GG_LIMITED_WALK(Max(shape->limit, 0))));
 	double		first_deep = GgFirstDeepList(expected);
 	double		time = 0;
-	bool		walked = list <= gg_itopk_size || list <= longest;
+	bool		walked = list <= shape->device_list || list <= longest;
 	double		deep;
 
 	if (of->rowless && shape->conditions > 0)
 		return FilteredCodesTime(shape, of, share);
 	if (LimitOf(shape) > 0 && gg_iterative_scan != GG_ITERATIVE_OFF && !of->rowless)
-		walked = GgWalksForLimit(LimitOf(shape), gg_itopk_size, GgSearchSettings().mode, nodes,
-								 row_bytes);
+		walked = GgWalksForLimit(LimitOf(shape), shape->device_list, GgSearchSettings().mode,
+								 nodes, row_bytes);
 	if (shape->conditions == 0 && of->has_graph && walked)
 	{
 		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
@@ -494,7 +538,7 @@ CodesOf(const GgMetaPageData *meta, const GgSegment *segment)
 static double
 ReadRows(const IndexShape *shape, double wanted)
 {
-	const gg_search_params settings = GgSearchSettings();
+	const gg_search_params settings = SettingsOf(shape, shape->list);
 	const uint64 rows = GgRowsWanted(gg_iterative_scan, &settings, LimitOf(shape),
 									 (uint64) Max(wanted - 1, 0));
 
@@ -687,16 +731,18 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 		return;
 	}
 
-	shape.on_device = !path->indexinfo->hypothetical &&
-		GgDeviceAnswers(path->indexinfo->indexoid, shape.meta, shape.conditions > 0 ?
-						GG_DEVICE_FILTER_NODES : (uint32) gg_itopk_size * GG_EXACT_SHARE,
-						&shape.missing, &shape.rowless);
-	shape.read_time = READ_TIME + WALK_TIME(shape.column_pages) +
-		FetchTime(rel, shape.column_pages);
 	shape.limit = root->limit_tuples;
 	within = GgWithinDistance(root, path->indexinfo, linitial(path->indexorderbys));
 	shape.expected = GgRowsToExpect(rel->tuples, filtered / within, shape.limit > 0 ? shape.limit :
 									GG_EXPECTED_ANSWERS);
+	shape.list = ListOf(&shape, GgCpuForm(shape.meta));
+	shape.device_list = ListOf(&shape, GG_FORM_GPU_ROWS);
+	shape.on_device = !path->indexinfo->hypothetical && gg_target_recall < 1 &&
+		GgDeviceAnswers(path->indexinfo->indexoid, shape.meta, shape.conditions > 0 ?
+						GG_DEVICE_FILTER_NODES : shape.device_list * GG_EXACT_SHARE,
+						&shape.missing, &shape.rowless);
+	shape.read_time = READ_TIME + WALK_TIME(shape.column_pages) +
+		FetchTime(rel, shape.column_pages);
 	memset(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
 

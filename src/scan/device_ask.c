@@ -376,6 +376,8 @@ LeaveMissing(GgScanOpaque *so)
 	device->missing &= device->lists;
 	device->lists &= ~(device->missing | (device->exact & (rowless | device->ref.halved)));
 	device->exact &= device->lists;
+	if (device->missing != 0)
+		GgTakeForm(so, GgCpuForm(so->meta), true);
 	if (device->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA)
 		so->reason = (device->missing & ~rowless) != 0 ? GG_REASON_PARTIAL : GG_REASON_CODED;
 	else if (device->lists == 0 && device->delta_pages == 0)
@@ -406,6 +408,8 @@ FindDevice(GgScanOpaque *so)
 			ref->delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
 			device->delta_pages = ref->delta_pages;
 		so->reason = GG_REASON_NONE;
+		GgTakeForm(so, ((ref->coded | ref->rowless) & device->lists) != 0 ? GG_FORM_GPU_CODES :
+				   GG_FORM_GPU_ROWS, false);
 		device->walked = so->filter != NULL && GgWalkIsDue(so) ?
 			ListsToWalk(so, &device->walk_length) : 0;
 		if (device->lists == 0 && device->delta_pages == 0)
@@ -595,8 +599,8 @@ GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep)
 
 	device->missing = device->walked = device->ref.avoid = 0;
 	device->uncertain = false;
-	if (so->filter != NULL || so->by_table || !FindDevice(so) || device->ref.nothers > 0 ||
-		device->ref.rowless != 0)
+	if (so->exact || so->filter != NULL || so->by_table || !FindDevice(so) ||
+		device->ref.nothers > 0 || device->ref.rowless != 0)
 		return false;
 	*ask = FirstWithoutFilter(so, deep);
 	if (!*deep)

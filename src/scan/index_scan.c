@@ -341,7 +341,7 @@ RememberReturned(GgScanOpaque *so, ItemPointer tid)
 static void
 CountScan(GgScanOpaque *so)
 {
-	if (so->started && !so->all_exact)
+	if (so->started && !so->all_exact && !so->quiet)
 	{
 		GgCountQuery(RelationGetRelid(so->index), GgAnsweredBy(so), so->nrows);
 		GgNoteScan(so);
@@ -504,7 +504,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 {
 	const GgMetaPageData *meta = so->meta;
 
-	if (!so->all_exact && !GgAskDevice(so, OpenMeanwhile))
+	if (!so->exact && !GgAskDevice(so, OpenMeanwhile))
 	{
 		if (so->reason == GG_REASON_NOT_RESIDENT && attempts > 0 &&
 			GgHasNewGeneration(so->index, meta))
@@ -516,6 +516,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 			return;
 		}
 		GgFallBack(so->index, so->reason);
+		GgTakeForm(so, GgCpuForm(meta), false);
 	}
 	AddDelta(so, 0, so->device.delta_pages);
 	if (so->tail.ops != NULL && so->tail.first_page == so->device.delta_pages)
@@ -528,7 +529,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 	memset(&so->tail, 0, sizeof(GgStream));
 	for (int i = 0; i < so->nstreams; i++)
 		if (so->streams[i].ops == NULL)
-			OpenStream(so, &so->streams[i], so->all_exact ? &gg_exact_stream : &gg_device_stream);
+			OpenStream(so, &so->streams[i], so->exact ? &gg_exact_stream : &gg_device_stream);
 }
 
 static const float *
@@ -586,7 +587,8 @@ PrepareScan(IndexScanDesc scan)
 	ScanKey		key;
 
 	RefuseScan(scan);
-	pgstat_count_index_scan(scan->indexRelation);
+	if (!so->quiet)
+		pgstat_count_index_scan(scan->indexRelation);
 	GgCountSearch(scan);
 	told = scan->orderByData[0].sk_func.fn_extra;
 	if (told != NULL && told->sets != NIL && !so->impossible)
@@ -619,6 +621,7 @@ PrepareScan(IndexScanDesc scan)
 		so->mode = GG_ITERATIVE_RELAXED;
 	so->keeps_back = so->mode != GG_ITERATIVE_RELAXED && !so->by_table;
 	GgReadExpected(so, key);
+	GgAimAtRecall(so);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
 	if (so->marks != 0)
 		InitExactOrder(so);
@@ -680,7 +683,7 @@ WantsTrueOrder(const GgScanOpaque *so)
 {
 	if ((so->marks & GG_KEY_EXACT) != 0 && !so->by_table && !isinf(so->bound.offset))
 		return true;
-	return so->bound.rounded && (so->mode != GG_ITERATIVE_RELAXED || so->all_exact);
+	return so->bound.rounded && (so->mode != GG_ITERATIVE_RELAXED || so->exact);
 }
 
 bool

@@ -14,7 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/rls.h"
 
-#define LAST_SCAN_COLUMNS	13
+#define LAST_SCAN_COLUMNS	15
 
 static GgScanNote last_scan;
 
@@ -38,6 +38,8 @@ GgAddNote(GgScanNote *sum, const GgScanNote *note)
 	sum->rows += note->rows;
 	sum->distances += note->distances;
 	sum->reranked += note->reranked;
+	sum->list = note->list;
+	sum->recall = note->recall;
 }
 
 GgProcedure
@@ -78,6 +80,8 @@ MakeNote(const GgScanOpaque *so, GgScanNote *note)
 	note->rows = so->nrows;
 	note->distances = so->distances;
 	note->reranked = so->reranked;
+	note->list = so->params.itopk_size;
+	note->recall = (float) GgExpectedRecall(so);
 	for (int i = 0; i < so->nstreams; i++)
 	{
 		const GgStream *stream = &so->streams[i];
@@ -196,5 +200,7 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	GgPut(&row, note->by_device + note->by_both == 0 && may_see,
 		  Int64GetDatum((int64) note->distances));
 	GgPut(&row, true, Int64GetDatum((int64) note->reranked));
+	GgPut(&row, true, Int32GetDatum((int32) note->list));
+	GgPut(&row, note->recall > 0, Float8GetDatum(note->recall));
 	PG_RETURN_DATUM(GgRowDatum(tupdesc, &row, LAST_SCAN_COLUMNS));
 }

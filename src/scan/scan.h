@@ -12,6 +12,7 @@
 #include "scan/monotone.h"
 #include "scan/bound.h"
 #include "engine/rules/search_plan.h"
+#include "storage/calibration.h"
 #include "storage/source.h"
 
 #include <math.h>
@@ -170,6 +171,8 @@ typedef struct GgScanNote
 	uint64		rows;			/* returned */
 	uint64		distances;		/* measured by this process */
 	uint64		reranked;		/* measured by row after walks by codes */
+	uint32		list;			/* of the last one: the length of its first candidate list ... */
+	float		recall;			/* ... and the recall expected of it; 0: not known */
 } GgScanNote;
 
 /*
@@ -218,6 +221,11 @@ struct GgScanOpaque
 	struct GgLeftOut *left_out; /* known to left_out.c alone; NULL: there are none */
 	bool		all_exact;		/* measure every row; set by who opens the scan */
 	bool		by_function;	/* no statement asks, but a function of ours; likewise */
+	bool		quiet;			/* nobody asks: recall is measured; not counted; likewise */
+	bool		exact;			/* all_exact, or gpugraph.target_recall is 1 */
+	GgCalibration *calibration; /* gpugraph.target_recall counts, and it is known; or NULL */
+	double		target;			/* the setting then */
+	GgForm		form;			/* whose list was taken */
 	GgQueries  *queries;		/* this one and others, or NULL; set by who opens the scan */
 	bool		impossible;		/* no row fulfils the keys of the scan */
 	bool		recheck;		/* rows that match need not fulfil them */
@@ -289,6 +297,23 @@ GgAnsweredBy(const GgScanOpaque *so)
 	return so->reason == GG_REASON_NONE && so->device.missing != 0 ? GG_REASON_PARTIAL :
 		so->reason;
 }
+
+/* ---- recall_target.c ---------------------------------------------------- */
+
+/* Take the list that the target needs, once LIMIT is known. */
+extern void GgAimAtRecall(GgScanOpaque *so);
+
+/*
+ * Take the list of this form, where gpugraph.target_recall counts.  at_least: unless the list that
+ * was taken before is as long.
+ */
+extern void GgTakeForm(GgScanOpaque *so, GgForm form, bool at_least);
+
+/* The list of a stream under a filter, once it is known how many nodes match. */
+extern uint32 GgFilteredAim(const GgScanOpaque *so, const GgStream *stream);
+
+/* A bound of the recall of the rows that LIMIT takes; 0: not known. */
+extern double GgExpectedRecall(const GgScanOpaque *so);
 
 /* ---- look_ahead.c ------------------------------------------------------- */
 

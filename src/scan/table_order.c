@@ -350,9 +350,9 @@ ReadDue(IndexScanDesc scan,
 	GgTableOrder *order = so->table_order;
 	const uint64 gone = Gone(order);
 	const uint64 wanted = GgRowsWanted(so->mode, &so->params, so->limit, gone);
-	const uint64 due = so->all_exact ? PG_UINT64_MAX :
+	const uint64 due = so->exact ? PG_UINT64_MAX :
 		GgRowsToRead(so->meta, &so->params, wanted);
-	const bool	all = so->all_exact || GgReadsAllDue(so->mode, &so->params);
+	const bool	all = so->exact || GgReadsAllDue(so->mode, &so->params);
 
 	const uint64 before = order->measured;
 

@@ -327,6 +327,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 		return GG_LIST_SEARCHED;
 	stream->itopk = FirstLength(so, stream);
 	GgEstimateMatching(so, stream, GG_SAMPLE_PLACES);
+	stream->itopk = GgFilteredAim(so, stream);
 	if (!GgSearchIsWorthwhile(so, stream, stream->itopk))
 		GgFindMatching(so, stream);	/* the estimate may be too low */
 	if (!GgSearchIsWorthwhile(so, stream, stream->itopk))

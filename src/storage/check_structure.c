@@ -2,6 +2,7 @@
  * check_structure.c
  *		gpugraph_check(): the directory, the delta and the segments, page by page.
  */
+#include "storage/calibration.h"
 #include "storage/check.h"
 #include "storage/codes.h"
 #include "storage/extents.h"
@@ -41,7 +42,8 @@ KindName(uint16 kind)
 		[GG_KIND_FILTERS] = "filters",
 		[GG_KIND_CODES] = "codes",
 		[GG_KIND_SAMPLE] = "sample",
-		[GG_KIND_MEAN] = "mean"
+		[GG_KIND_MEAN] = "mean",
+		[GG_KIND_CALIBRATION] = "calibration"
 	};
 
 	return kind >= GG_KIND_META && kind <= GG_LAST_KIND ? names[kind] : "unknown";
@@ -939,6 +941,25 @@ CheckSample(GgCheck *check)
 	pfree(query);
 }
 
+/* ---- the calibration --------------------------------------------------- */
+
+static void
+CheckCalibration(GgCheck *check)
+{
+	const GgCalibration *calibration = GgReadCalibration(check->index, check->meta);
+	GgCalibration *copy;
+	Reader		reader;
+
+	if (calibration == NULL)
+		return;
+	copy = palloc(GgCalibrationBytes(calibration));
+	ReaderBegin(&reader, check, GgIdOfKind(check->meta, GG_KIND_CALIBRATION),
+				GG_KIND_CALIBRATION, GgCalibrationBytes(calibration));
+	(void) ReaderNext(&reader, copy, GgCalibrationBytes(calibration));
+	ReaderEnd(&reader);
+	pfree(copy);
+}
+
 /* ---- all of it --------------------------------------------------------- */
 
 void
@@ -946,6 +967,7 @@ GgCheckStructure(GgCheck *check)
 {
 	CheckDirectory(check);
 	CheckSample(check);
+	CheckCalibration(check);
 	CheckDelta(check);
 	for (int i = 0; i < check->meta->nsegments; i++)
 		CheckSegment(check, &check->meta->segments[i]);

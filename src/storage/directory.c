@@ -121,6 +121,8 @@ Features(const GgMetaPageData *meta)
 		features |= GG_FEATURE_SAMPLE;
 	if (GgHasMean(meta))
 		features |= GG_FEATURE_MEAN;
+	if (GgIdOfKind(meta, GG_KIND_CALIBRATION) != GG_NO_SEGMENT)
+		features |= GG_FEATURE_CALIBRATION;
 	return features;
 }
 

@@ -282,21 +282,21 @@ CheckGraph(Relation index, const GgMetaPageData *meta, int number)
 							   meta->segments[i].id, segment->id, GgGraphId(segment));
 }
 
-/* There is one sample at most. */
+/* There is one sample at most, and one calibration. */
 static void
-CheckSample(Relation index, const GgMetaPageData *meta)
+CheckOne(Relation index, const GgMetaPageData *meta, GgKind kind, const char *name)
 {
-	const uint32 id = GgSampleId(meta);
+	const uint32 id = GgIdOfKind(meta, kind);
 
 	if (id == GG_NO_SEGMENT)
 		return;
 	if (id >= meta->next_id)
-		GgReportCorruption(index, GG_META_BLKNO, "the sample is number %u, and %u is the next id",
-						   id, meta->next_id);
-	(void) CountPages(index, meta, id, GG_KIND_SAMPLE);
+		GgReportCorruption(index, GG_META_BLKNO, "the %s is number %u, and %u is the next id",
+						   name, id, meta->next_id);
+	(void) CountPages(index, meta, id, kind);
 	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].kind == GG_KIND_SAMPLE && meta->extents[i].segment != id)
-			GgReportCorruption(index, GG_META_BLKNO, "there are two samples, %u and %u", id,
+		if (meta->extents[i].kind == kind && meta->extents[i].segment != id)
+			GgReportCorruption(index, GG_META_BLKNO, "there are two %ss, %u and %u", name, id,
 							   meta->extents[i].segment);
 }
 
@@ -304,7 +304,8 @@ void
 GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 {
 	CheckExtents(index, meta);
-	CheckSample(index, meta);
+	CheckOne(index, meta, GG_KIND_SAMPLE, "sample");
+	CheckOne(index, meta, GG_KIND_CALIBRATION, "calibration");
 	if (GgAlgorithmName(meta->algorithm) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

@@ -39,10 +39,11 @@ typedef enum GgKind
 	GG_KIND_FILTERS = 11,		/* filter_words x rows int64: word by word */
 	GG_KIND_CODES = 12,			/* a piece's nodes x records of engine/rules/codes.h */
 	GG_KIND_SAMPLE = 13,		/* GgSampleHead, then its queries */
-	GG_KIND_MEAN = 14			/* dimensions float4, of no segment: what codes are centred by */
+	GG_KIND_MEAN = 14,			/* dimensions float4, of no segment: what codes are centred by */
+	GG_KIND_CALIBRATION = 15	/* GgCalibration, then its days */
 } GgKind;
 
-#define GG_LAST_KIND		GG_KIND_MEAN
+#define GG_LAST_KIND		GG_KIND_CALIBRATION
 
 /* Is it an array of a piece? */
 static inline bool
@@ -63,7 +64,7 @@ static inline bool
 GgIsArray(int kind)
 {
 	return GgIsOfPiece(kind) || GgIsOfSegment(kind) || kind == GG_KIND_SAMPLE ||
-		kind == GG_KIND_MEAN;
+		kind == GG_KIND_MEAN || kind == GG_KIND_CALIBRATION;
 }
 
 /* The owner in the stamps and extents of what belongs to no segment and no piece. */
@@ -121,6 +122,62 @@ typedef struct GgSampleHead
 	uint32		edges;			/* of a node, at most */
 	uint32		reserved;
 } GgSampleHead;
+
+/* Who searches an index, and by what.  On disk: never renumber. */
+typedef enum GgForm
+{
+	GG_FORM_CPU_ROWS,
+	GG_FORM_CPU_CODES,
+	GG_FORM_GPU_ROWS,
+	GG_FORM_GPU_CODES
+} GgForm;
+
+#define GG_FORMS			4
+
+/* What a calibration was measured with.  On disk: never renumber. */
+typedef enum GgCalibratedBy
+{
+	GG_BY_ROWS = 1,				/* of the index, each without itself */
+	GG_BY_QUERIES = 2			/* of the sample, that no edge was learned from */
+} GgCalibratedBy;
+
+/* Candidate lists of 16 to 1024, four to an octave: see GgCalibratedLength(). */
+#define GG_CALIBRATED_LENGTHS	25
+
+/* Numbers of rows that were asked for: 1, 10, 100. */
+#define GG_CALIBRATED_KS	3
+
+/*
+ * The recall that the index was measured to have, of which storage/calibration.h tells more.  A
+ * calibration that is replaced gets another id from those of segments.  Days follow it.
+ */
+typedef struct GgCalibration
+{
+	int64		measured;		/* TimestampTz */
+	uint64		delta_first;	/* number of the delta's first page then */
+	uint64		rows;			/* live rows of segments then */
+	uint32		sample;			/* id of the sample then, or GG_NO_SEGMENT */
+	uint32		queries;
+	uint32		library;		/* GG_CALIBRATED_AS of who measured */
+	uint16		by;				/* GgCalibratedBy */
+	uint16		codes;			/* gg_codes of the first piece then */
+	uint32		ndays;
+	uint32		reserved;
+	/* lower bounds of recall in units of 1/65535; a form that has 0 at the end was not measured */
+	uint16		bounds[GG_FORMS][GG_CALIBRATED_KS][GG_CALIBRATED_LENGTHS];
+} GgCalibration;
+
+/* A measurement, for the view; one for each day, GG_MOST_DAYS at most. */
+typedef struct GgCalibrationDay
+{
+	int64		measured;		/* TimestampTz */
+	uint32		queries;
+	uint16		by;				/* GgCalibratedBy */
+	uint16		sample;			/* the low bits of its id: whether it was another one */
+	uint16		recall[GG_FORMS];	/* bounds of 10 rows at a list of GG_DAILY_LENGTH */
+} GgCalibrationDay;
+
+#define GG_MOST_DAYS		366
 
 /*
  * A row of the delta: this head, then filter_words int64, then dimensions elements, then padding to
@@ -272,10 +329,11 @@ typedef struct GgBuildTimes
 #define GG_FEATURE_NO_NULL	0x0020	/* no row has been left out as its vector is NULL */
 #define GG_FEATURE_NO_ZERO	0x0040	/* nor as it is zero; under cosine alone */
 #define GG_FEATURE_LENGTHS	0x0080	/* inner product: largest_length covers all rows */
+#define GG_FEATURE_CALIBRATION 0x0100	/* there is a calibration */
 #define GG_LEAVES_NOTHING_OUT (GG_FEATURE_NO_NULL | GG_FEATURE_NO_ZERO)
 #define GG_KNOWN_FEATURES \
 	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS | GG_FEATURE_SAMPLE | \
-	 GG_FEATURE_MEAN | GG_LEAVES_NOTHING_OUT | GG_FEATURE_LENGTHS)
+	 GG_FEATURE_MEAN | GG_LEAVES_NOTHING_OUT | GG_FEATURE_LENGTHS | GG_FEATURE_CALIBRATION)
 
 /* Numbers of delta pages lie below this one.  None comes round again. */
 #define GG_DELTA_NUMBERS	(UINT64CONST(1) << 48)
@@ -343,7 +401,9 @@ StaticAssertDecl(GG_META_EXTENTS + GG_MAX_DIRECTORY_PAGES * GG_DIRECTORY_EXTENTS
 StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry) == 0,
 				 "TID entries must not cross pages");
 StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24 && sizeof(GgPiece) == 16 &&
-				 sizeof(GgSegment) == 32 && sizeof(GgSampleHead) == 16, "no padding on disk");
+				 sizeof(GgSegment) == 32 && sizeof(GgSampleHead) == 16 &&
+				 sizeof(GgCalibration) == 648 && sizeof(GgCalibrationDay) == 24,
+				 "no padding on disk");
 StaticAssertDecl(offsetof(GgMetaPageData, delta_low) == 88 && GG_PLAIN_META_HEAD == 168 &&
 				 GG_META_HEAD == 192,
 				 "fields must stay where version 3 has had them from the start");
@@ -376,14 +436,21 @@ GgDeltaEnd(const GgMetaPageData *meta)
 	return GgDeltaFirst(meta) + meta->delta_pages;
 }
 
+/* The id of the one array of that kind, which belongs to no segment; GG_NO_SEGMENT: none. */
+static inline uint32
+GgIdOfKind(const GgMetaPageData *meta, GgKind kind)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == kind)
+			return meta->extents[i].segment;
+	return GG_NO_SEGMENT;
+}
+
 /* The id of the sample; GG_NO_SEGMENT: there is none. */
 static inline uint32
 GgSampleId(const GgMetaPageData *meta)
 {
-	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].kind == GG_KIND_SAMPLE)
-			return meta->extents[i].segment;
-	return GG_NO_SEGMENT;
+	return GgIdOfKind(meta, GG_KIND_SAMPLE);
 }
 
 /* Bytes of one vector in segments and delta. */

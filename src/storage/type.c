@@ -286,3 +286,22 @@ GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions)
 	gg_query_prepare(opclass->metric, query, given);
 	return query;
 }
+
+StaticAssertDecl(offsetof(Vector, x) == offsetof(HalfVector, x) &&
+				 offsetof(Vector, dim) == offsetof(HalfVector, dim), "they begin alike");
+
+Datum
+GgValueOfQuery(const GgOpclass *opclass, const float *query, uint32 dimensions)
+{
+	const bool	half = opclass->element == GG_ELEMENT_F16;
+	const Size	bytes = offsetof(Vector, x) + dimensions * gg_element_size(opclass->element);
+	Vector	   *value = palloc0(bytes);
+
+	SET_VARSIZE(value, bytes);
+	value->dim = (int16) dimensions;
+	if (half)
+		gg_floats_to_halves(query, (uint16_t *) value->x, dimensions);
+	else
+		memcpy(value->x, query, dimensions * sizeof(float));
+	return PointerGetDatum(value);
+}

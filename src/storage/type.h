@@ -64,6 +64,9 @@ extern float GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, c
 /* The query as float32, prepared for the engine.  Allocates in the current context. */
 extern float *GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions);
 
+/* A prepared query as a value of the column.  Allocates. */
+extern Datum GgValueOfQuery(const GgOpclass *opclass, const float *query, uint32 dimensions);
+
 /* Is every element 0, so that the vector has no angle to another? */
 static inline bool
 GgIsZeroVector(const float *vector, uint32 dimensions)

@@ -46,6 +46,7 @@ CREATE INDEX ON parted USING gpugraph (val);
 INSERT INTO items (id, val)
 	SELECT 10000 + i, array_fill(i, '{8}')::vector FROM generate_series(1, 25) i;
 SELECT gpugraph_prewarm('items_idx');
+SELECT gpugraph_calibrate('items_idx');
 SQL
 answers($node);
 
@@ -186,8 +187,9 @@ for my $group (@{ yaml('alerts.yaml')->{groups} })
 		$alerts{ $rule->{alert} } = 1;
 	}
 }
-is(scalar(grep { $alerts{$_} } qw(GpugraphCpuAnswers GpugraphDoesNotFit GpugraphDeltaGrows)), 3,
-	'alerts: the CPU answers, an index does not fit, the delta grows');
+is(scalar(grep { $alerts{$_} } qw(GpugraphCpuAnswers GpugraphDoesNotFit GpugraphDeltaGrows
+	GpugraphRecallFalls)), 4,
+	'alerts: the CPU answers, an index does not fit, the delta grows, recall falls');
 
 my $dashboard = decode_json(slurp_file("$monitoring/dashboard.json"));
 for my $panel (@{ $dashboard->{panels} })

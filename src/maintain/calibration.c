@@ -1,0 +1,192 @@
+/*
+ * calibration.c
+ *		When the recall of an index is measured, and what is kept of it.
+ *
+ * Nothing is measured until a scan that has a target finds no calibration, or one that is out of
+ * date.  It asks the merge worker then, and from then on the worker looks by itself: after builds,
+ * merges, learning, and once a day where the index has a sample of queries.
+ *
+ * The worker measures in slices.  It goes on at once while nobody has searched for IDLE_MS, and a
+ * slice ends with the query after which somebody does.  Else it measures for BUSY_SHARE of the
+ * time.  Merges, learning and other indexes come first.  many/calibrate.c does what is measured.
+ */
+#include "maintain/jobs.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/snapmgr.h"
+
+#define IDLE_MS				1000
+#define SLICE_MS			50
+#define BUSY_SHARE			0.01
+
+/* A session asks the worker no more often. */
+#define ASK_MS				10000
+
+static GgCalibrator calibrator = NULL;
+
+/* ---- what is stored ----------------------------------------------------------------------- */
+
+void
+GgSetCalibrator(GgCalibrator function)
+{
+	calibrator = function;
+}
+
+/* A measurement with the days before it, of which each has one. */
+static GgCalibration *
+AddDay(const GgCalibration *measured, const GgCalibration *before)
+{
+	const uint32 ndays = before != NULL ? before->ndays : 0;
+	GgCalibration *calibration = palloc0(sizeof(GgCalibration) +
+										 (ndays + 1) * sizeof(GgCalibrationDay));
+	GgCalibrationDay *days = GgDaysOf(calibration);
+	uint32		first = ndays == GG_MOST_DAYS ? 1 : 0;
+	uint32		count = ndays - first;
+
+	*calibration = *measured;
+	if (ndays > 0)
+		memcpy(days, GgDaysOf(before) + first, count * sizeof(GgCalibrationDay));
+	if (count > 0 && days[count - 1].measured / USECS_PER_DAY ==
+		measured->measured / USECS_PER_DAY)
+		count--;
+	days[count] = (GgCalibrationDay) {
+		.measured = measured->measured, .queries = measured->queries, .by = measured->by,
+		.sample = (uint16) measured->sample
+	};
+	for (int form = 0; form < GG_FORMS; form++)
+		days[count].recall[form] = (uint16)
+			(measured->bounds[form][1][GG_CALIBRATED_LENGTHS - 1] == 0 ? 0 :
+			 GgRecallOf(measured, (GgForm) form, GG_DAILY_LENGTH, GG_USUAL_LIMIT) *
+			 PG_UINT16_MAX);
+	calibration->ndays = count + 1;
+	return calibration;
+}
+
+/* Store what was measured.  False: another process merges the index. */
+static bool
+Store(GgMergeTarget *target, const GgCalibration *measured)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgCalibration *calibration;
+
+	if (!GgLockMerges(target, false))
+		return false;
+	GgBeginSlice(target);
+	GgReadMeta(target->index, meta);
+	target->instance = meta->instance;
+	calibration = AddDay(measured, GgReadCalibration(target->index, meta));
+	GgEndSlice(target);
+	GgStoreCalibration(target, calibration);
+	GgUnlockMerges(target);
+	pfree(calibration);
+	pfree(meta);
+	return true;
+}
+
+static bool
+IsNever(void)
+{
+	return false;
+}
+
+bool
+GgCalibrate(GgMergeTarget *target)
+{
+	const GgCalibration *measured = calibrator(target, IsNever);
+
+	return measured->queries == 0 || Store(target, measured);
+}
+
+/* ---- in scans ----------------------------------------------------------------------------- */
+
+void
+GgAskForCalibration(Relation index)
+{
+	static Oid	asked = InvalidOid;
+	static TimestampTz when = 0;
+	const TimestampTz now = GetCurrentTimestamp();
+
+	if (RecoveryInProgress())
+		return;
+	if (asked == RelationGetRelid(index) && now < TimestampTzPlusMilliseconds(when, ASK_MS))
+		return;
+	asked = RelationGetRelid(index);
+	when = now;
+	GgRequestCalibration(index);
+}
+
+/* ---- in the worker ------------------------------------------------------------------------ */
+
+static TimestampTz slice_began;
+
+static bool
+IsEnough(void)
+{
+	const TimestampTz now = GetCurrentTimestamp();
+
+	return now > TimestampTzPlusMilliseconds(slice_began, SLICE_MS) ||
+		GgLastSearch() > slice_began;
+}
+
+/* May a slice begin now?  spent: microseconds of those before it, since `began`. */
+static bool
+MayBegin(TimestampTz now, TimestampTz began, int64 spent, bool *at_once)
+{
+	*at_once = now > TimestampTzPlusMilliseconds(GgLastSearch(), IDLE_MS);
+	return *at_once || spent < BUSY_SHARE * (now - began);
+}
+
+/* Is a measurement due?  One that nobody has asked for is where there was one before. */
+static bool
+IsDue(GgMergeTarget *target, bool wanted)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	const GgCalibration *calibration;
+	bool		due;
+
+	GgReadMeta(target->index, meta);
+	calibration = GgGetCalibration(target->index, meta);
+	due = (wanted || calibration != NULL) && GgCalibrationIsDue(meta, calibration);
+	pfree(meta);
+	return due;
+}
+
+bool
+GgCalibrateStep(GgMergeTarget *target, bool wanted, bool *at_once)
+{
+	static Oid	index = InvalidOid;
+	static TimestampTz began;
+	static int64 spent;
+	const GgCalibration *measured = NULL;
+	bool		due;
+	bool		measures;
+
+	slice_began = GetCurrentTimestamp();
+	if (index != target->index_oid)
+	{
+		index = target->index_oid;
+		began = slice_began;
+		spent = 0;
+	}
+	measures = MayBegin(slice_began, began, spent, at_once);
+	GgBeginSlice(target);
+	due = IsDue(target, wanted);
+	if (due && measures)
+	{
+		GgReportJob(index, GG_MERGE_CALIBRATE, 0);
+		PushActiveSnapshot(GetTransactionSnapshot());
+		measured = calibrator(target, IsEnough);
+		PopActiveSnapshot();
+		GgEndReport(index);
+		spent += GetCurrentTimestamp() - slice_began;
+	}
+	GgEndSlice(target);
+	*at_once &= due;
+	if (!due || (measured != NULL && (measured->queries == 0 || Store(target, measured))))
+	{
+		index = InvalidOid;
+		return false;
+	}
+	return true;
+}

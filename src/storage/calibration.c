@@ -1,0 +1,260 @@
+/*
+ * calibration.c
+ *		The candidate list that a recall needs.
+ *
+ * Scans read the calibration with each query, so an open index keeps it (rd_amcache).  A record
+ * that replaces it invalidates the relation.
+ *
+ * Between two lengths the bound is taken to be a straight line.  Recall is concave there, so the
+ * list is rather too long.  Between two numbers of rows the list is a power of the number.
+ */
+#include "storage/calibration.h"
+
+#include <math.h>
+
+#include "storage/bufmgr.h"
+#include "utils/timestamp.h"
+
+/* A bound of 1. */
+#define UNIT				65535.0
+
+/* A share of the rows that was inserted, or went, asks for another measurement. */
+#define CHANGED_SHARE		0.1
+
+const uint16 gg_calibrated_ks[GG_CALIBRATED_KS] = {1, 10, 100};
+
+/* What rd_amcache has. */
+typedef struct Cached
+{
+	uint64		instance;
+	uint32		id;
+	GgCalibration calibration;
+} Cached;
+
+/* ---- reading ------------------------------------------------------------------------------ */
+
+/* Copy it from its first page.  False: it was replaced, and the block holds another page. */
+static bool
+ReadFirstPage(Relation index, const GgMetaPageData *meta, uint32 id, GgCalibration *calibration)
+{
+	GgArray		array;
+	Buffer		buffer;
+	bool		there;
+
+	GgFindArray(meta, id, GG_KIND_CALIBRATION, &array);
+	buffer = ReadBuffer(index, GgArrayBlock(&array, 0));
+	pfree(array.extents);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	there = GgStampMatches(BufferGetPage(buffer), meta->instance, id, GG_KIND_CALIBRATION, 0) &&
+		GgPayloadBytes(BufferGetPage(buffer)) >= sizeof(GgCalibration);
+	if (there)
+		memcpy(calibration, PageGetContents(BufferGetPage(buffer)), sizeof(GgCalibration));
+	UnlockReleaseBuffer(buffer);
+	return there;
+}
+
+const GgCalibration *
+GgGetCalibration(Relation index, const GgMetaPageData *meta)
+{
+	const uint32 id = GgIdOfKind(meta, GG_KIND_CALIBRATION);
+	Cached	   *cached = index->rd_amcache;
+	GgCalibration calibration;
+
+	if (id == GG_NO_SEGMENT)
+		return NULL;
+	if (cached != NULL && cached->instance == meta->instance && cached->id == id)
+		return &cached->calibration;
+	if (!ReadFirstPage(index, meta, id, &calibration))
+		return NULL;
+	if (cached == NULL)
+		index->rd_amcache = cached = MemoryContextAlloc(index->rd_indexcxt, sizeof(Cached));
+	*cached = (Cached) {meta->instance, id, calibration};
+	return &cached->calibration;
+}
+
+static bool
+IsSound(const GgCalibration *calibration, uint64 npages)
+{
+	if (calibration->ndays > GG_MOST_DAYS || calibration->reserved != 0 ||
+		calibration->by < GG_BY_ROWS || calibration->by > GG_BY_QUERIES ||
+		calibration->codes > GG_CODES_INT4)
+		return false;
+	for (int form = 0; form < GG_FORMS; form++)
+		for (int k = 0; k < GG_CALIBRATED_KS; k++)
+			for (int i = 1; i < GG_CALIBRATED_LENGTHS; i++)
+				if (calibration->bounds[form][k][i] < calibration->bounds[form][k][i - 1])
+					return false;
+	return GgArrayPages(GgCalibrationBytes(calibration)) == npages;
+}
+
+GgCalibration *
+GgReadCalibration(Relation index, const GgMetaPageData *meta)
+{
+	const uint32 id = GgIdOfKind(meta, GG_KIND_CALIBRATION);
+	GgCalibration *calibration;
+	GgCalibration head;
+	GgArray		array;
+
+	if (id == GG_NO_SEGMENT)
+		return NULL;
+	GgFindArray(meta, id, GG_KIND_CALIBRATION, &array);
+	GgReadArray(index, meta->instance, &array, 0, &head, sizeof(head));
+	if (!IsSound(&head, array.npages))
+		GgReportCorruption(index, GgArrayBlock(&array, 0),
+						   "a calibration of %u days, by queries of kind %u, has " UINT64_FORMAT
+						   " pages", head.ndays, head.by, (uint64) array.npages);
+	calibration = palloc(GgCalibrationBytes(&head));
+	GgReadArray(index, meta->instance, &array, 0, calibration, GgCalibrationBytes(&head));
+	return calibration;
+}
+
+uint64
+GgLiveRows(const GgMetaPageData *meta)
+{
+	uint64		rows = 0;
+
+	for (int i = 0; i < meta->nsegments; i++)
+		rows += meta->segments[i].rows - meta->segments[i].dead;
+	return rows;
+}
+
+bool
+GgCalibrationIsDue(const GgMetaPageData *meta, const GgCalibration *calibration)
+{
+	const uint64 rows = GgLiveRows(meta);
+	double		came;
+
+	if (rows == 0)
+		return false;
+	if (calibration == NULL || calibration->library != GG_CALIBRATED_AS ||
+		calibration->sample != GgSampleId(meta) || calibration->codes != meta->pieces[0].codes)
+		return true;
+	/* of the delta's pages those are merged whose rows came since */
+	came = (double) (GgDeltaFirst(meta) - calibration->delta_first) /
+		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+	return came > CHANGED_SHARE * calibration->rows ||
+		rows < (1 - CHANGED_SHARE) * calibration->rows ||
+		(calibration->by == GG_BY_QUERIES &&
+		 GetCurrentTimestamp() > TimestampTzPlusMilliseconds(calibration->measured,
+															 (int64) SECS_PER_DAY * 1000));
+}
+
+/* ---- lists -------------------------------------------------------------------------------- */
+
+static bool
+WasMeasured(const GgCalibration *calibration, int form)
+{
+	return calibration->bounds[form][0][GG_CALIBRATED_LENGTHS - 1] > 0;
+}
+
+/* The list that a bound of these reaches. */
+static double
+ListAt(const uint16 *bounds, double target)
+{
+	const double wanted = target * UNIT;
+	int			i = 0;
+	double		longer;
+
+	while (i < GG_CALIBRATED_LENGTHS && bounds[i] < wanted)
+		i++;
+	if (i == GG_CALIBRATED_LENGTHS)
+		return GG_MAX_ITOPK;
+	longer = GgCalibratedLength(i);
+	if (i == 0)
+		return longer;
+	return longer - (longer - GgCalibratedLength(i - 1)) * (bounds[i] - wanted) /
+		(bounds[i] - bounds[i - 1]);
+}
+
+/* The bound that a list of these has. */
+static double
+BoundAt(const uint16 *bounds, double list)
+{
+	int			i = 0;
+	double		longer;
+
+	while (i < GG_CALIBRATED_LENGTHS - 1 && GgCalibratedLength(i) < list)
+		i++;
+	longer = GgCalibratedLength(i);
+	if (i == 0)
+		return bounds[0] / UNIT * Min(list / longer, 1);
+	return (bounds[i] - (bounds[i] - bounds[i - 1]) * Max(longer - list, 0) /
+			(longer - GgCalibratedLength(i - 1))) / UNIT;
+}
+
+/* The largest number of rows that was measured and is not above k; the last but one at most. */
+static int
+NumberBelow(double k)
+{
+	return k < gg_calibrated_ks[1] ? 0 : 1;
+}
+
+/* Where k is between that and the next number, in the logarithm. */
+static double
+ShareOf(int below, double k)
+{
+	return log(k / gg_calibrated_ks[below]) /
+		log((double) gg_calibrated_ks[below + 1] / gg_calibrated_ks[below]);
+}
+
+/* Of a form that was measured. */
+static double
+ListOfForm(const GgCalibration *calibration, int form, double target, double k)
+{
+	const int	below = NumberBelow(k);
+	const double last = gg_calibrated_ks[GG_CALIBRATED_KS - 1];
+	double		list = ListAt(calibration->bounds[form][below], target);
+	double		more;
+
+	if (k == gg_calibrated_ks[below])
+		return list;
+	more = ListAt(calibration->bounds[form][below + 1], target);
+	return k < last ? list * pow(more / list, ShareOf(below, k)) : more * k / last;
+}
+
+uint32
+GgListFor(const GgCalibration *calibration, GgForm form, double target, double k)
+{
+	double		list = 0;
+
+	if (WasMeasured(calibration, form))
+		list = ListOfForm(calibration, form, target, k);
+	for (int i = 0; i < GG_FORMS && !WasMeasured(calibration, form); i++)
+		if (WasMeasured(calibration, i))
+			list = Max(list, ListOfForm(calibration, i, target, k));
+	/* of no form: nothing was found out */
+	return list == 0 ? GG_MAX_ITOPK : (uint32) Min(ceil(list), GG_MAX_ITOPK);
+}
+
+double
+GgRecallOf(const GgCalibration *calibration, GgForm form, uint32 list, double k)
+{
+	const int	below = NumberBelow(k);
+	const double last = gg_calibrated_ks[GG_CALIBRATED_KS - 1];
+	double		least = 1;
+
+	for (int i = 0; i < GG_FORMS; i++)
+	{
+		double		bound,
+					more;
+
+		if (!WasMeasured(calibration, i) || (WasMeasured(calibration, form) && i != (int) form))
+			continue;
+		bound = BoundAt(calibration->bounds[i][below], list);
+		more = BoundAt(calibration->bounds[i][below + 1], k > last ? list * last / k : list);
+		bound += (more - bound) * Min(ShareOf(below, k), 1);
+		least = Min(least, bound);
+	}
+	return least;
+}
+
+uint32
+GgSettledList(Relation index, const GgMetaPageData *meta, GgForm form, double k)
+{
+	const GgCalibration *calibration = NULL;
+
+	if (gg_target_recall > 0 && gg_iterative_scan != GG_ITERATIVE_OFF)
+		calibration = GgGetCalibration(index, meta);
+	return calibration == NULL ? (uint32) gg_itopk_size :
+		GgListFor(calibration, form, gg_target_recall, k);
+}

@@ -1,0 +1,87 @@
+# The merge worker measures recall by itself once a scan has a target: first, and again when rows
+# have come and gone.  Standbys and a server that crashed have what was measured.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Merging;
+
+my $node = merging_node('aims', init => { allows_streaming => 1 }, conf => "autovacuum = off\n");
+$node->safe_psql('postgres', <<'SQL');
+SELECT make_data('items', 3000, 24, 2);
+SELECT make_data('more', 2000, 24, 3);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 6, intermediate_graph_degree = 12, seal_rows = 500);
+SQL
+$node->backup('backup');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($node, 'backup', has_streaming => 1);
+$replica->start;
+
+# the list that a query takes under a target
+sub ask
+{
+	my ($server, $target) = @_;
+
+	return $server->safe_psql('postgres', <<"SQL");
+SET enable_seqscan = off;
+SET gpugraph.engine = cpu;
+SET gpugraph.target_recall = $target;
+SELECT FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 7) LIMIT 10 \\g /dev/null
+SELECT candidate_list FROM gpugraph_last_scan();
+SQL
+}
+
+# when recall was measured last
+sub measured
+{
+	my ($server) = @_;
+
+	return $server->safe_psql('postgres',
+		"SELECT recall_measured FROM gpugraph_indexes WHERE indexname = 'items_idx'");
+}
+
+# nobody has a target
+is(ask($node, 0), 64, 'without a target gpugraph.itopk_size counts');
+$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM more
+	WHERE id <= 600');
+ok(defined wait_for(sub { return merge_info($node, 'delta_rows') < 500; }), 'the worker merges');
+is(measured($node), '', 'without a target nothing is measured');
+
+# the first scan that has one asks for it
+is(ask($node, .95), 64, 'nothing is known yet');
+ok(defined wait_for(sub { return measured($node) ne ''; }), 'the worker measures recall');
+my $first = measured($node);
+my $list = ask($node, .99);
+cmp_ok(ask($node, .6), '<', $list, 'a higher target takes a longer list');
+index_is_complete($node, 'measured');
+is($node->safe_psql('postgres', "SELECT string_agg(recall_by, '') FROM gpugraph_indexes"), 'rows',
+	'by rows');
+
+$node->wait_for_catchup($replica);
+is(measured($replica), $first, 'a standby has the measurement');
+is(ask($replica, .99), $list, 'and takes the same list');
+is(ask($replica, .99), $list, 'also with the next query');
+
+# rows come, and are merged: nobody asks
+$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM more');
+ok(defined wait_for(sub { return measured($node) gt $first; }), 'recall is measured anew');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_stat_recall'), 1,
+	'the view has one row for a day');
+
+# after a crash
+my $before = measured($node);
+$list = ask($node, .99);
+$node->stop('immediate');
+$node->start;
+is(measured($node), $before, 'a crash leaves the measurement');
+is(ask($node, .99), $list, 'and the list');
+index_is_complete($node, 'crashed');
+
+$replica->stop;
+$node->stop;
+done_testing();
