@@ -34,6 +34,7 @@ _PG_init(void)
 	GgInitProbes();
 	/* bitmaps restrict the paths that are there */
 	GgInitFilterPaths();
+	GgInitRangePaths();
 	GgInitBitmapScan();
 	GgInitPartitions();
 	GgInitExplain();

@@ -151,9 +151,8 @@ MatchClause(PlannerInfo *root, IndexOptInfo *index, int column, RestrictInfo *ri
 	}
 }
 
-/* All conditions on filter columns, in the order of the columns.  *dropped: core drops some. */
-static List *
-MatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped)
+List *
+GgMatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped)
 {
 	List	   *clauses = NIL;
 	ListCell   *cell;
@@ -275,7 +274,7 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 		return;
 	while (by_core && marked != NULL && (path = OrderedPath(rel, index, &place)) != NULL)
 		path->indexorderbys = list_make1(order);
-	clauses = MatchClauses(root, index, &dropped);
+	clauses = GgMatchClauses(root, index, &dropped);
 	if ((by_core || marked == NULL) && !(dropped && !GG_CORE_KEEPS_CONDITIONS))
 		return;
 	path = create_index_path(root, index, clauses, list_make1(order), list_make1_int(0),
@@ -293,14 +292,10 @@ GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte)
 }
 
 static void
-AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+AddOrderedPaths(PlannerInfo *root, RelOptInfo *rel)
 {
 	ListCell   *cell;
 
-	if (prev_pathlist_hook != NULL)
-		prev_pathlist_hook(root, rel, rti, rte);
-	if (root->query_pathkeys == NIL || !GgTakesIndexPaths(rel, rte))
-		return;
 	foreach(cell, rel->indexlist)
 	{
 		IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
@@ -315,6 +310,15 @@ AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 			continue;
 		AddFilterPath(root, rel, index);
 	}
+}
+
+static void
+AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+{
+	if (prev_pathlist_hook != NULL)
+		prev_pathlist_hook(root, rel, rti, rte);
+	if (root->query_pathkeys != NIL && GgTakesIndexPaths(rel, rte))
+		AddOrderedPaths(root, rel);
 }
 
 void

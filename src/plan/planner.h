@@ -6,8 +6,10 @@
 #define GG_PLANNER_H
 
 #include "base/base.h"
+#include "scan/sort_key.h"
 #include "storage/format.h"
 
+#include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
 
@@ -62,6 +64,12 @@ GgPathIsRefused(const Path *path)
 	return path->total_cost >= GG_REFUSED_COST;
 }
 
+/*
+ * Give a path that reads all rows within a distance its cost, where so many rows are within that
+ * pass the conditions of the index.  False: it takes NULL vectors, which are not in the index.
+ */
+extern bool GgCostRange(PlannerInfo *root, IndexPath *path, double rows);
+
 /* ---- filter_path.c -------------------------------------------------------- */
 
 /*
@@ -70,8 +78,26 @@ GgPathIsRefused(const Path *path)
  */
 extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 
+/*
+ * All conditions on filter columns, in the order of the columns.  *dropped: core leaves some out.
+ */
+extern List *GgMatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped);
+
 /* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
 extern void GgInitFilterPaths(void);
+
+/* ---- range_path.c --------------------------------------------------------- */
+
+/* Called by _PG_init.  From then on queries get the paths of range_path.c. */
+extern void GgInitRangePaths(void);
+
+/* Is it one of these?  It has no order, though it has the index's distance. */
+static inline bool
+GgIsRangePath(const IndexPath *path)
+{
+	return path->indexorderbys != NIL &&
+		(GgKeyMarks(exprInputCollation(linitial(path->indexorderbys))) & GG_KEY_RANGE) != 0;
+}
 
 /* ---- rank_order.c --------------------------------------------------------- */
 
