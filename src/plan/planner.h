@@ -91,6 +91,12 @@ extern void GgInitFilterPaths(void);
 /* Called by _PG_init.  From then on queries get the paths of range_path.c. */
 extern void GgInitRangePaths(void);
 
+/*
+ * createplan.c wants a sort key for each distance of a scan.  No other key is equal to this one, so
+ * that nothing is believed to be sorted by it.
+ */
+extern List *GgNoOrder(void);
+
 /* Is it one of these?  It has no order, though it has the index's distance. */
 static inline bool
 GgIsRangePath(const IndexPath *path)

@@ -99,12 +99,8 @@ IsComplete(const Range *range)
 	return complete;
 }
 
-/*
- * createplan.c wants a sort key for each distance of a scan.  No other key is equal to this one, so
- * that nothing is believed to be sorted by it.
- */
-static List *
-NoOrder(void)
+List *
+GgNoOrder(void)
 {
 	static PathKey *key = NULL;
 
@@ -150,7 +146,7 @@ MakePath(PlannerInfo *root, const Range *range, Relids outer, double loops)
 
 	order->inputcollid = GG_KEY_RANGE | (MayWantFew(root, rel) ? GG_KEY_FEW : 0);
 	return create_index_path(root, range->index, GgMatchClauses(root, range->index, &dropped),
-							 list_make1(order), list_make1_int(0), NoOrder(),
+							 list_make1(order), list_make1_int(0), GgNoOrder(),
 							 ForwardScanDirection, false, outer, loops, false);
 }
 
@@ -243,7 +239,7 @@ CheapestOf(const RelOptInfo *rel)
 	return cheapest;
 }
 
-/* Is there a scan in the order of the index's distance already?  Then that is what is wanted. */
+/* Is there a scan in the order of the index's distance already? */
 static bool
 HasOrder(const RelOptInfo *rel, const IndexOptInfo *index)
 {
@@ -271,7 +267,9 @@ AddRangePath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 
 	foreach(cell, rel->baserestrictinfo)
 		AddClause(&range, lfirst_node(RestrictInfo, cell));
-	if (range.order == NULL || HasOrder(rel, index) || !IsComplete(&range))
+	/* the nearest few are wanted in their order */
+	if (range.order == NULL || (root->tuple_fraction > 0 && HasOrder(rel, index)) ||
+		!IsComplete(&range))
 		return;
 	path = MakePath(root, &range, bms_copy(rel->lateral_relids), 1);
 	cheapest = CheapestOf(rel);

@@ -79,8 +79,13 @@ UPDATE items SET big = big + 1 WHERE id % 11 = 0;
 ANALYZE items;
 SELECT is(c::text, '(0,0)', shape) FROM unnest(ARRAY[
 	'D < R AND cat = 7', 'D <= R AND big IN (7, 8)', 'R > D AND id % 3 = 1', 'D BETWEEN 0 AND R',
-	'D < R AND D < R * 2', 'NOT D > R', 'round(D::numeric, 6) <= R', 'D < (SELECT R)', '-D > -R']) shape,
+	'D < R AND D < R * 2', 'NOT D > R', 'round(D::numeric, 6) <= R',
+	'D < (SELECT R)', '-D > -R']) shape,
 	differences('<->', shape, 60) c;
+SELECT is(count(*) FILTER (WHERE ids(sql, true) <> ids(sql, false)), 0::bigint,
+	'in the order of distances, without LIMIT') FROM (SELECT format('SELECT id FROM items
+	WHERE val <-> %L < %s ORDER BY val <-> %1$L', val, radius('<->', val::text, 300)) FROM queries)
+	s(sql);
 SET gpugraph.iterative_scan = off;
 SELECT is(differences('<->', 'D < R', 200)::text, '(0,0)', 'under iterative_scan = off');
 SET gpugraph.iterative_scan = relaxed_order;
