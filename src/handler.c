@@ -35,6 +35,7 @@ _PG_init(void)
 	/* bitmaps restrict the paths that are there */
 	GgInitFilterPaths();
 	GgInitRangePaths();
+	GgInitGroupPaths();
 	GgInitBitmapScan();
 	GgInitPartitions();
 	GgInitExplain();

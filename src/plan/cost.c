@@ -88,6 +88,12 @@
  */
 #define READ_TIME				0.2
 
+/*
+ * What a row within a distance takes beside that: its page of the table is any.  Measured was, of
+ * 5,000 and 15,000 of 50,000 x 128 rows, three times what a row takes in a sequential scan.
+ */
+#define WITHIN_TIME				1.0
+
 /* What a walk spends on conditions, at most.  Measured were 60 us. */
 #define SAMPLE_TIME				60.0
 
@@ -755,7 +761,7 @@ GgCostRange(PlannerInfo *root, IndexPath *path, double rows)
 	rows *= shape.matching;
 	path->path.startup_cost = (few ? walk : pass) * charged / Max(time, 1);
 	path->path.total_cost = ((few ? walk : 0) + pass +
-							 rows * (RETURN_TIME + READ_TIME + WALK_TIME(shape.column_pages) +
+							 rows * (WITHIN_TIME + WALK_TIME(shape.column_pages) +
 									 FetchTime(rel, shape.column_pages))) * charged / Max(time, 1);
 	pfree(unconstify(GgMetaPageData *, shape.meta));
 	return true;

@@ -105,6 +105,11 @@ GgIsRangePath(const IndexPath *path)
 		(GgKeyMarks(exprInputCollation(linitial(path->indexorderbys))) & GG_KEY_RANGE) != 0;
 }
 
+/* ---- group_path.c --------------------------------------------------------- */
+
+/* Called by _PG_init.  From then on queries get the paths of group_path.c. */
+extern void GgInitGroupPaths(void);
+
 /* ---- rank_order.c --------------------------------------------------------- */
 
 /* Have a query that is to be planned, and those within, ordered by what ranks are of. */
