@@ -252,7 +252,8 @@ INSERT INTO coded SELECT id, cat, CASE WHEN row_number() OVER (ORDER BY val <-> 
 CREATE INDEX coded_idx ON coded USING gpugraph (val vector_l2_ops) WITH (storage = 'int4');
 ANALYZE coded;
 CREATE FUNCTION out_of_order(k int) RETURNS bigint LANGUAGE sql AS $$
-	SELECT count(*) FILTER (WHERE d < before)
+	-- pgvector adds up in another order, so d may differ in the seventh digit from what was compared
+	SELECT count(*) FILTER (WHERE d < before * (1 - 1e-6))
 	FROM (SELECT d, lag(d) OVER (ORDER BY n) AS before
 		FROM (SELECT row_number() OVER () AS n, d FROM (SELECT val <-> asked.near AS d
 			FROM coded, (SELECT val AS near FROM items WHERE id = 1 OFFSET 0) asked
@@ -261,8 +262,7 @@ SET gpugraph.rerank_size = 10;
 -- no GPU serves it by the engine for builds alone
 SET gpugraph.engine = auto;
 SELECT is(out_of_order(1000), 0::bigint, 'rows that are found late come after all partitions');
--- of each of the two partitions; of both together nearly always
-SELECT cmp_ok(out_of_order(10000), '<=', 2::bigint, 'and in order');
+SELECT is(out_of_order(10000), 1::bigint, 'and in order');
 RESET gpugraph.rerank_size;
 RESET gpugraph.engine;
 
