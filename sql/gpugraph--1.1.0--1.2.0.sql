@@ -4,17 +4,19 @@
 -- many queries in one call
 
 CREATE FUNCTION gpugraph_search(index regclass, queries vector[], k int,
+	max_distance float8[] DEFAULT '{}',
 	OUT query int, OUT tid tid, OUT distance float8) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT STABLE PARALLEL RESTRICTED COST 10000;
 
-COMMENT ON FUNCTION gpugraph_search(regclass, vector[], int)
+COMMENT ON FUNCTION gpugraph_search(regclass, vector[], int, float8[])
 	IS 'the k nearest visible rows of each query, by a gpugraph index';
 
 CREATE FUNCTION gpugraph_search(index regclass, queries halfvec[], k int,
+	max_distance float8[] DEFAULT '{}',
 	OUT query int, OUT tid tid, OUT distance float8) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT STABLE PARALLEL RESTRICTED COST 10000;
 
-COMMENT ON FUNCTION gpugraph_search(regclass, halfvec[], int)
+COMMENT ON FUNCTION gpugraph_search(regclass, halfvec[], int, float8[])
 	IS 'the k nearest visible rows of each query, by a gpugraph index';
 
 CREATE FUNCTION gpugraph_knn_graph(index regclass, k int, algorithm text DEFAULT 'search',

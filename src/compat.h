@@ -129,8 +129,10 @@ GgMayTruncate(Relation heap)
 /* Is a sort key ascending? */
 #if PG_VERSION_NUM >= 180000
 #define GgKeyAscends(key)		((key)->pk_cmptype == COMPARE_LT)
+#define GgSetKeyAscends(key)	((key)->pk_cmptype = COMPARE_LT)
 #else
 #define GgKeyAscends(key)		((key)->pk_strategy == BTLessStrategyNumber)
+#define GgSetKeyAscends(key)	((key)->pk_strategy = BTLessStrategyNumber)
 #endif
 
 /* The members of an equivalence class, those of a table that is a child included. */

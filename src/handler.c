@@ -33,6 +33,7 @@ _PG_init(void)
 	GgInitPlanner();
 	GgInitPaths();
 	GgInitProbes();
+	GgInitGroupPaths();
 	GgInitExplain();
 	GgInitExpectedRows();
 	GgInitRecentBuffers();

@@ -107,11 +107,12 @@ typedef enum GgSwitch
 	GG_BITMAP_FILTER = 1 << 1,
 	GG_DISTANCE_BOUND = 1 << 2,
 	GG_PARTITION_SEARCH = 1 << 3,
-	GG_RANK_ORDER = 1 << 4,
-	GG_SEMI_JOINS = 1 << 5,
-	GG_SORT_KEYS = 1 << 6,
-	GG_TOLD_SETS = 1 << 7,
-	GG_UNREAD_DISTANCE = 1 << 8
+	GG_RANGE_SEARCH = 1 << 4,
+	GG_RANK_ORDER = 1 << 5,
+	GG_SEMI_JOINS = 1 << 6,
+	GG_SORT_KEYS = 1 << 7,
+	GG_TOLD_SETS = 1 << 8,
+	GG_UNREAD_DISTANCE = 1 << 9
 } GgSwitch;
 
 static inline bool

@@ -119,7 +119,7 @@ AddParameters(void)
 
 /* The names of GgSwitch, by their bits. */
 static const char *const switches[] = {
-	"autoprewarm", "bitmap_filter", "distance_bound", "partition_search", "rank_order",
+	"autoprewarm", "bitmap_filter", "distance_bound", "partition_search", "range_search", "rank_order",
 	"semi_joins", "sort_keys", "told_sets", "unread_distance"
 };
 

@@ -1,14 +1,19 @@
 /*
  * search.c
  *		gpugraph_search(): the nearest rows of many queries.
+ *
+ * max_distance has one number for each query, or none at all.  Of the k nearest rows, those that
+ * are farther are left out.
  */
 #include "many/bulk.h"
 
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "maintain/merge.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/arrayaccess.h"
+#include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
@@ -16,6 +21,7 @@
 typedef struct RowStore
 {
 	Tuplestorestate *store;
+	const float8 *most;			/* distance of each query's rows; NULL: any */
 	HeapTuple	tuple;
 	struct RowData
 	{
@@ -38,6 +44,10 @@ OpenRowStore(RowStore *result, const ReturnSetInfo *rsinfo)
 static void
 PutRows(const RowStore *result, int query, const GgFoundRow *rows, uint64 count)
 {
+	/* in ascending order, NaN last */
+	while (result->most != NULL && count > 0 &&
+		   float8_gt(rows[count - 1].distance, result->most[query - 1]))
+		count--;
 	result->row->query = query;
 	for (uint64 i = 0; i < count; i++)
 	{
@@ -117,6 +127,30 @@ AskedQuery(void *arg, int number)
 							asked->queries->dimensions);
 }
 
+/* One number for each query, infinity for NULL; NULL: there are none. */
+static const float8 *
+ReadMost(ArrayType *array, int queries)
+{
+	float8	   *most;
+	Datum	   *values;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(array, FLOAT8OID, sizeof(float8), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &values,
+					  &nulls, &count);
+	if (count == 0)
+		return NULL;
+	if (count != queries)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("max_distance has %d elements for %d queries", count, queries),
+				 errhint("Give one distance for each query, NULL for those without.")));
+	most = palloc(count * sizeof(float8));
+	for (int i = 0; i < count; i++)
+		most[i] = nulls[i] ? get_float8_infinity() : DatumGetFloat8(values[i]);
+	return most;
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_search);
 
 Datum
@@ -139,6 +173,7 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgCheckK(k);
 	GgOpenTarget(PG_GETARG_OID(0), &target);
 	GgReadQueryArray(&target, array, &queries);
+	result.most = ReadMost(PG_GETARG_ARRAYTYPE_P(3), queries.count);
 	GgNoteQueries(target.index, queries.dimensions, queries.count, AskedQuery, &asked);
 	GgActAsOwner(target.heap, &caller);
 	GgOpenFinder(&finder, &target, false);

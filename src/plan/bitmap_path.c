@@ -186,7 +186,8 @@ OrderedPathIn(List *paths, const IndexOptInfo *index)
 		IndexPath  *path = (IndexPath *) lfirst(cell);
 
 		if (path->path.pathtype == T_IndexScan && path->indexinfo == index &&
-			path->indexorderbys != NIL && path->path.param_info == NULL)
+			path->indexorderbys != NIL && path->path.param_info == NULL &&
+			!GgIsRangePath(path))
 			return path;
 	}
 	return NULL;

@@ -39,6 +39,7 @@
  */
 #include "plan/planner.h"
 #include "scan/monotone.h"
+#include "scan/sort_key.h"
 #include "engine/rules/search_plan.h"
 #include "engine/request.h"
 #include "service/shared/service.h"
@@ -88,6 +89,12 @@
  * 1.1 at 768, and 2.4 to 4 at 768 out of line.
  */
 #define READ_TIME				0.2
+
+/*
+ * What a row within a distance takes beside that: its page of the table is any.  Measured was, of
+ * 5,000 and 15,000 of 50,000 x 128 rows, three times what a row takes in a sequential scan.
+ */
+#define WITHIN_TIME				1.0
 
 /* What a walk spends on conditions, at most.  Measured were 60 us. */
 #define SAMPLE_TIME				60.0
@@ -724,7 +731,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	path->path.parallel_safe &= is_parallel_safe(root, (Node *) path->indexorderbys);
 	ReadShape(root, path->indexinfo, &shape);
 	if (!ReadConditions(root, path, &shape) ||
-		(shape.rounded && ReadsCtid(path) && !QueueKeepsCtid()))
+		(shape.rounded && !GgIsRangePath(path) && ReadsCtid(path) && !QueueKeepsCtid()))
 	{
 		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation,
 				   indexPages);
@@ -762,4 +769,55 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	*indexCorrelation = 0;
 	*indexPages = costs.numIndexPages;
 	pfree(unconstify(GgMetaPageData *, shape.meta));
+}
+
+/* Microseconds of a pass over all rows, and of the first list of a walk. */
+static void
+RangeTimes(const IndexShape *shape, double *pass, double *walk)
+{
+	const GgMetaPageData *meta = shape->meta;
+
+	*pass = shape->conditions == 0 ? shape->nodes * EXACT_TIME(shape->index_pages) :
+		shape->nodes * shape->conditions * GG_CONDITION_TIME +
+		shape->nodes * shape->matching * GG_MATCHING_TIME(shape->index_pages);
+	*walk = Min(meta->nsegments * gg_itopk_size * DISTANCES_PER_ENTRY *
+				WALK_TIME(shape->index_pages), *pass);
+}
+
+/*
+ * The plan that competes computes the distance of every row that passes other conditions.  In a
+ * join it does so for each row of the other table, over rows that it keeps in memory.
+ */
+bool
+GgCostRange(PlannerInfo *root, IndexPath *path, double rows)
+{
+	const RelOptInfo *rel = path->path.parent;
+	const bool	few = (GgKeyMarks(exprInputCollation(linitial(path->indexorderbys))) &
+					   GG_KEY_FEW) != 0;
+	IndexShape	shape;
+	double		page_cost,
+				charged,
+				time,
+				pass,
+				walk;
+
+	ReadShape(root, path->indexinfo, &shape);
+	if (!ReadConditions(root, path, &shape))
+		return false;
+	RangeTimes(&shape, &pass, &walk);
+	time = rel->tuples * (TABLE_ROW_TIME + GgSortedRowTime(rel, shape.column_pages));
+	charged = rel->tuples * (cpu_tuple_cost + 2 * cpu_operator_cost);
+	if (path->path.param_info == NULL)
+	{
+		get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
+		time += rel->pages * TABLE_PAGE_TIME;
+		charged += rel->pages * page_cost;
+	}
+	rows *= shape.matching;
+	path->path.startup_cost = (few ? walk : pass) * charged / Max(time, 1);
+	path->path.total_cost = ((few ? walk : 0) + pass +
+							 rows * (WITHIN_TIME + WALK_TIME(shape.column_pages) +
+									 FetchTime(rel, shape.column_pages))) * charged / Max(time, 1);
+	pfree(unconstify(GgMetaPageData *, shape.meta));
+	return true;
 }

@@ -18,6 +18,7 @@
 #include "scan/scan.h"
 
 #include "exec/bitmap_scan.h"
+#include "exec/first_of_group.h"
 
 #include "executor/executor.h"
 #include "nodes/execnodes.h"
@@ -111,7 +112,9 @@ PassesOn(const PlanState *node)
 			return true;
 		case T_CustomScanState:
 			return strcmp(((const CustomScanState *) node)->methods->CustomName,
-						  GG_BITMAP_SCAN_NAME) == 0;
+						  GG_BITMAP_SCAN_NAME) == 0 ||
+				strcmp(((const CustomScanState *) node)->methods->CustomName,
+					   GG_FIRST_OF_GROUP_NAME) == 0;
 		default:
 			return false;
 	}

@@ -150,9 +150,8 @@ MatchClause(PlannerInfo *root, IndexOptInfo *index, int column, RestrictInfo *ri
 	}
 }
 
-/* All conditions on filter columns, in the order of the columns.  *dropped: core drops some. */
-static List *
-MatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped)
+List *
+GgMatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped)
 {
 	List	   *clauses = NIL;
 	ListCell   *cell;
@@ -274,7 +273,7 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 		return;
 	while (by_core && marked != NULL && (path = OrderedPath(rel, index, &place)) != NULL)
 		path->indexorderbys = list_make1(order);
-	clauses = MatchClauses(root, index, &dropped);
+	clauses = GgMatchClauses(root, index, &dropped);
 	if ((by_core || marked == NULL) && !(dropped && !GG_CORE_KEEPS_CONDITIONS))
 		return;
 	path = create_index_path(root, index, clauses, list_make1(order), list_make1_int(0),

@@ -16,6 +16,7 @@ AddPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 		prev_hook(root, rel, rti, rte);
 	GgDropProbedConditions(root, rel);
 	GgAddFilterPaths(root, rel, rte);
+	GgAddRangePaths(root, rel, rte);
 	GgAddBitmapPaths(root, rel, rte);
 }
 

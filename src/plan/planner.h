@@ -6,8 +6,10 @@
 #define GG_PLANNER_H
 
 #include "base/base.h"
+#include "scan/sort_key.h"
 #include "storage/format.h"
 
+#include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
 
@@ -62,6 +64,12 @@ GgPathIsRefused(const Path *path)
 	return path->total_cost >= GG_REFUSED_COST;
 }
 
+/*
+ * Give a path that reads all rows within a distance its cost, where so many rows are within that
+ * pass the conditions of the index.  False: it takes NULL vectors, which are not in the index.
+ */
+extern bool GgCostRange(PlannerInfo *root, IndexPath *path, double rows);
+
 /* ---- filter_path.c -------------------------------------------------------- */
 
 /*
@@ -72,10 +80,12 @@ extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 
 /*
  * What the hook of paths.c does to a table: conditions of partition_probes leave it (probe_plan.c),
- * and paths are added (filter_path.c, bitmap_path.c, which restricts the paths that are there).
+ * and paths are added (filter_path.c; range_path.c; bitmap_path.c, which restricts the paths that
+ * are there).
  */
 extern void GgDropProbedConditions(PlannerInfo *root, RelOptInfo *rel);
 extern void GgAddFilterPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
+extern void GgAddRangePaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
 extern void GgAddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
 
 /* Called by _PG_init.  From then on tables have them. */
@@ -83,6 +93,32 @@ extern void GgInitPaths(void);
 
 /* Likewise of a finished plan: partitions that are searched together (partition_plan.c). */
 extern void GgSearchPartitionsTogether(PlannedStmt *stmt);
+
+/*
+ * All conditions on filter columns, in the order of the columns.  *dropped: core leaves some out.
+ */
+extern List *GgMatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped);
+
+/* ---- range_path.c --------------------------------------------------------- */
+
+/*
+ * createplan.c wants a sort key for each distance of a scan.  No other key is equal to this one, so
+ * that nothing is believed to be sorted by it.
+ */
+extern List *GgNoOrder(void);
+
+/* Is it one of these?  It has no order, though it has the index's distance. */
+static inline bool
+GgIsRangePath(const IndexPath *path)
+{
+	return path->indexorderbys != NIL &&
+		(GgKeyMarks(exprInputCollation(linitial(path->indexorderbys))) & GG_KEY_RANGE) != 0;
+}
+
+/* ---- group_path.c --------------------------------------------------------- */
+
+/* Called by _PG_init.  From then on queries get the paths of group_path.c. */
+extern void GgInitGroupPaths(void);
 
 /* ---- rank_order.c --------------------------------------------------------- */
 

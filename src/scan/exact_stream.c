@@ -170,7 +170,9 @@ SegmentPass(GgScanOpaque *so, GgStream *stream)
 		else
 			memset(distances, 0, sizeof(distances));
 		for (uint32 i = 0; i < count; i++)
-			if (distances[i] > state->cutoff)
+			if (distances[i] > so->farthest)
+				continue;
+			else if (distances[i] > state->cutoff)
 				state->batch_last = false;
 			else if (!GgWasReturned(stream, base + i))
 				OfferKey(state, key_of(distances[i], base + i));

@@ -41,6 +41,10 @@
  *
  * A scan may have a filter (row_filter.c).  Then streams hand out nodes of which a row matches.
  *
+ * A scan for all rows within a distance (plan/range_path.c) has no order, and must not miss a row.
+ * So every row is measured, whatever settings say of scans in order, and what is beyond the
+ * distance is left alone.  Where a few rows may be enough, a walk's first list comes before that.
+ *
  * A TID is read from its page when the row is returned, never earlier: VACUUM clears it there.
  *
  * This file owns the callbacks, the merge of the streams, and the rows of the nodes that it takes
@@ -171,6 +175,22 @@ FillHead(GgScanOpaque *so, GgStream *stream)
 }
 
 /*
+ * FillHead() of a scan for all rows within a distance.  Where a walk has nothing else within, every
+ * row is measured.
+ */
+static bool
+FillHeadOfRange(GgScanOpaque *so, GgStream *stream)
+{
+	if (!FillHead(so, stream))
+		return false;
+	if (stream->ops == &gg_exact_stream || stream->head.distance <= so->farthest)
+		return true;
+	stream->has_head = false;
+	OpenStream(so, stream, &gg_exact_stream);
+	return FillHead(so, stream);
+}
+
+/*
  * The stream to take the next node from.  Late rows come when every stream has nothing else.  A
  * stream whose head is too far has nothing else, either.
  */
@@ -183,7 +203,8 @@ NearestStream(GgScanOpaque *so)
 	{
 		GgStream   *stream = &so->streams[i];
 
-		if (!FillHead(so, stream) || stream->head.distance > so->farthest)
+		if (!(so->range && !so->look ? FillHeadOfRange : FillHead) (so, stream) ||
+			stream->head.distance > so->farthest)
 			continue;
 		if (best == NULL || stream->late < best->late ||
 			(stream->late == best->late && stream->head.distance < best->head.distance))
@@ -341,7 +362,7 @@ RememberReturned(GgScanOpaque *so, ItemPointer tid)
 static void
 CountScan(GgScanOpaque *so)
 {
-	if (so->started && !so->all_exact && !so->quiet)
+	if (so->started && (!so->all_exact || so->range) && !so->look && !so->quiet)
 	{
 		GgCountQuery(RelationGetRelid(so->index), GgAnsweredBy(so), so->nrows);
 		GgNoteScan(so);
@@ -491,6 +512,14 @@ AddSegments(GgScanOpaque *so)
 		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
 }
 
+/* Every row is to be measured, but where a few may be enough a walk comes first. */
+static const GgStreamOps *
+ExactOps(const GgScanOpaque *so, const GgStream *stream)
+{
+	return (so->marks & GG_KEY_FEW) != 0 && stream->segment != NULL ? &gg_walk_stream :
+		&gg_exact_stream;
+}
+
 /*
  * The streams of all segments and of the delta, each with what the device answered, if it did.
  * The others are opened when the scan looks for their first node.
@@ -524,12 +553,14 @@ StartStreams(GgScanOpaque *so, int attempts)
 	else
 	{
 		CloseStream(&so->tail);
-		AddDelta(so, so->device.delta_pages, meta->delta_pages);
+		AddDelta(so, so->device.delta_pages, so->look ? so->device.delta_pages :
+				 meta->delta_pages);
 	}
 	memset(&so->tail, 0, sizeof(GgStream));
 	for (int i = 0; i < so->nstreams; i++)
 		if (so->streams[i].ops == NULL)
-			OpenStream(so, &so->streams[i], so->exact ? &gg_exact_stream : &gg_device_stream);
+			OpenStream(so, &so->streams[i], so->exact ? ExactOps(so, &so->streams[i]) :
+					   &gg_device_stream);
 }
 
 static const float *
@@ -575,6 +606,45 @@ EndAtDistance(GgScanOpaque *so, const ScanKeyData *key)
 }
 
 /*
+ * The index has no zero vectors under cosine.  Their distance is NaN, which fulfils some
+ * conditions, such as 1 - d > t.  The planner saw that there are none, but now there may be.
+ */
+static void
+FindNaNsOfRange(IndexScanDesc scan, const ScanKeyData *key)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	const GgMetaPageData *meta = so->meta;
+
+	if (meta->metric != GG_METRIC_COSINE || (GgNeverLeftOut(meta) & GG_FEATURE_NO_ZERO) != 0 ||
+		so->query == NULL)
+		return;
+	/* operands are not evaluated where the index has no row */
+	if ((meta->nsegments > 0 || meta->delta_pages > 0) && !GgMayHoldAtNaN(so, key))
+		return;
+	so->marks |= GG_KEY_NANS_FIRST;
+	GgFindLeftOut(scan);
+}
+
+/* Settings, and what the key says of the scan. */
+static void
+SetMode(GgScanOpaque *so, const ScanKeyData *key)
+{
+	so->marks = GgKeyMarks(key->sk_collation);
+	so->mode = so->marks != 0 ? GG_ITERATIVE_STRICT : gg_iterative_scan;
+	so->params = GgSearchSettings();
+	so->max_scan_tuples = gg_max_scan_tuples;
+	so->allowed = so->params.itopk_size;
+	so->range = (so->marks & GG_KEY_RANGE) != 0;
+	if (!so->range)
+		return;
+	/* a walk that comes first has one list */
+	so->mode = GG_ITERATIVE_RELAXED;
+	so->max_scan_tuples = 0;
+	so->all_exact = true;
+	so->reason = GG_REASON_SETTING;
+}
+
+/*
  * The metapage is copied here, after the scan's snapshot was taken: every row committed before the
  * snapshot is in the segments and delta pages that the copy names.
  */
@@ -587,9 +657,12 @@ PrepareScan(IndexScanDesc scan)
 	ScanKey		key;
 
 	RefuseScan(scan);
-	if (!so->quiet)
-		pgstat_count_index_scan(scan->indexRelation);
-	GgCountSearch(scan);
+	if (!so->look)
+	{
+		if (!so->quiet)
+			pgstat_count_index_scan(scan->indexRelation);
+		GgCountSearch(scan);
+	}
 	told = scan->orderByData[0].sk_func.fn_extra;
 	if (told != NULL && told->sets != NIL && !so->impossible)
 		GgTakeSets(scan, told->sets);
@@ -598,11 +671,7 @@ PrepareScan(IndexScanDesc scan)
 
 	key = &scan->orderByData[0];
 	so->heap = scan->heapRelation;
-	so->marks = GgKeyMarks(key->sk_collation);
-	so->mode = so->marks != 0 ? GG_ITERATIVE_STRICT : gg_iterative_scan;
-	so->params = GgSearchSettings();
-	so->max_scan_tuples = gg_max_scan_tuples;
-	so->allowed = so->params.itopk_size;
+	SetMode(so, key);
 	so->last_distance = -get_float4_infinity();
 	so->late = false;
 	so->snapshot = scan->xs_snapshot;
@@ -623,8 +692,10 @@ PrepareScan(IndexScanDesc scan)
 	GgReadExpected(so, key);
 	GgAimAtRecall(so);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
-	if (so->marks != 0)
+	if ((so->marks & GG_KEY_EXACT) != 0)
 		InitExactOrder(so);
+	if (so->range && !so->look)
+		FindNaNsOfRange(scan, key);
 	if (!EndAtDistance(so, key))
 	{
 		so->impossible = true;
@@ -641,7 +712,7 @@ StartScan(IndexScanDesc scan)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 
-	if (!so->prepared)
+	if (!so->prepared && so->left_out == NULL)
 		PrepareScan(scan);
 	if (!so->prepared)
 		return;
@@ -681,6 +752,8 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 static bool
 WantsTrueOrder(const GgScanOpaque *so)
 {
+	if (so->range)
+		return false;
 	if ((so->marks & GG_KEY_EXACT) != 0 && !so->by_table && !isinf(so->bound.offset))
 		return true;
 	return so->bound.rounded && (so->mode != GG_ITERATIVE_RELAXED || so->exact);

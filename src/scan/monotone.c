@@ -114,14 +114,18 @@ DependenceOf(Oid function)
 
 /* ---- what does not change ------------------------------------------------ */
 
+/* context: the number of the table that is scanned; 0: columns of all tables change. */
 static bool
 Changes(Node *node, void *context)
 {
+	const Index relid = *(const Index *) context;
+
 	if (node == NULL)
 		return false;
 	switch (nodeTag(node))
 	{
 		case T_Var:
+			return relid == 0 || ((Var *) node)->varno == relid;
 		case T_PlaceHolderVar:
 		case T_CurrentOfExpr:
 		case T_Aggref:
@@ -145,12 +149,18 @@ Changes(Node *node, void *context)
 	return expression_tree_walker(node, Changes, context);
 }
 
-bool
-GgIsFixed(Node *expr)
+static bool
+IsFixedFor(Node *expr, Index relid)
 {
 	if (IsA(expr, Const) || IsA(expr, Param))
 		return true;
-	return !Changes(expr, NULL) && !contain_volatile_functions(expr);
+	return !Changes(expr, &relid) && !contain_volatile_functions(expr);
+}
+
+bool
+GgIsFixed(Node *expr)
+{
+	return IsFixedFor(expr, 0);
 }
 
 /* The sign of an operand; 0: not known, or it is no number that keeps or turns the order. */
@@ -204,7 +214,7 @@ FunctionOf(Node *expr, List **args)
 
 /* Put the outermost step into *step, and return what it is applied to; NULL: there is none. */
 static Node *
-TakeStep(Node *expr, GgStep *step, int *direction)
+TakeStep(Node *expr, Index relid, GgStep *step, int *direction)
 {
 	List	   *args = NIL;
 	const Oid	function = FunctionOf(expr, &args);
@@ -221,9 +231,9 @@ TakeStep(Node *expr, GgStep *step, int *direction)
 		*direction = -1;
 	if (second == NULL)
 		return first;
-	if (!GgIsFixed(second))
+	if (!IsFixedFor(second, relid))
 	{
-		if (dependence == RISES || dependence == QUOTIENT || !GgIsFixed(first))
+		if (dependence == RISES || dependence == QUOTIENT || !IsFixedFor(first, relid))
 			return NULL;
 		*step = (GgStep) {.function = function, .operand = first, .operand_first = true};
 		if (dependence == DIFFERENCE || dependence == OPPOSITE)
@@ -242,8 +252,14 @@ TakeStep(Node *expr, GgStep *step, int *direction)
 void
 GgTakeApart(Node *expr, GgMonotone *monotone)
 {
+	GgTakeJoinApart(expr, 0, monotone);
+}
+
+void
+GgTakeJoinApart(Node *expr, Index relid, GgMonotone *monotone)
+{
 	monotone->inner = expr;
-	monotone->direction = 1;
+	monotone->direction = monotone->outermost = 1;
 	monotone->nsteps = 0;
 	for (;;)
 	{
@@ -255,9 +271,11 @@ GgTakeApart(Node *expr, GgMonotone *monotone)
 			monotone->inner = (Node *) ((RelabelType *) monotone->inner)->arg;
 		if (monotone->nsteps == GG_MOST_STEPS)
 			return;
-		rest = TakeStep(monotone->inner, step, &direction);
+		rest = TakeStep(monotone->inner, relid, step, &direction);
 		if (rest == NULL)
 			return;
+		if (monotone->nsteps == 0)
+			monotone->outermost = direction;
 		monotone->inner = rest;
 		monotone->direction *= direction;
 		monotone->nsteps++;
@@ -305,7 +323,7 @@ GgDistanceOf(IndexOptInfo *index, Node *expr)
 		if (!match_index_to_operand(column, 0, index) || !IsTurnedRound(function, operator))
 			return NULL;
 	}
-	if (!GgIsFixed(query))
+	if (!IsFixedFor(query, index->rel->relid))
 		return NULL;
 	if (IsA(expr, OpExpr) && ((OpExpr *) expr)->opno == operator && column == linitial(args))
 		return (OpExpr *) expr;

@@ -50,6 +50,7 @@ typedef struct GgMonotone
 	Node	   *inner;			/* the chain begins with it; the caller finds out what it is */
 	int			direction;		/* 1: the expression rises with inner; -1: it falls; 0: that hangs
 								 * on the sign of a parameter */
+	int			outermost;		/* the same of the outermost step and what it is applied to */
 	int			nsteps;
 	GgStep		steps[GG_MOST_STEPS];	/* the outermost first */
 } GgMonotone;
@@ -61,6 +62,12 @@ typedef struct GgMonotone
 extern void GgTakeApart(Node *expr, GgMonotone *monotone);
 
 /*
+ * The same of a clause that joins the table of that number to others, whose columns are taken not
+ * to change.
+ */
+extern void GgTakeJoinApart(Node *expr, Index relid, GgMonotone *monotone);
+
+/*
  * Is the expression the same in every row of a scan?  It is if it has constants and parameters of
  * every kind alone, and no volatile function.
  */
@@ -68,9 +75,9 @@ extern bool GgIsFixed(Node *expr);
 
 /*
  * The order of the index that expr computes, as the planner wants it: the index's own operator, the
- * column on the left, and something fixed on the right.  expr has any operator of the same
- * function, or a call of that function, with its arguments in either order.  NULL: it is something
- * else.
+ * column on the left, and on the right something fixed, or of other tables.  expr has any operator
+ * of the same function, or a call of that function, with its arguments in either order.  NULL: it
+ * is something else.
  */
 extern OpExpr *GgDistanceOf(IndexOptInfo *index, Node *expr);
 

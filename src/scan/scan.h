@@ -220,6 +220,8 @@ struct GgScanOpaque
 	uint32		marks;			/* of the order, see scan/sort_key.h */
 	struct GgLeftOut *left_out; /* known to left_out.c alone; NULL: there are none */
 	bool		all_exact;		/* measure every row; set by who opens the scan */
+	bool		range;			/* all rows within a distance, in no order */
+	bool		look;			/* the planner's, for a few rows; see look.c */
 	bool		by_function;	/* no statement asks, but a function of ours; likewise */
 	bool		quiet;			/* nobody asks: recall is measured; not counted; likewise */
 	bool		exact;			/* all_exact, or gpugraph.target_recall is 1 */
@@ -449,6 +451,24 @@ extern GgWithin *GgMakeWithin(struct IndexScanState *scan, bool *all);
  * GgBoundInit().  Infinity: that is not known.  Minus infinity: no row does.
  */
 extern float GgFarthest(const GgScanOpaque *so, const ScanKeyData *key);
+
+/* May conditions of the key hold where the distance is NaN, as that of a zero vector is? */
+extern bool GgMayHoldAtNaN(const GgScanOpaque *so, const ScanKeyData *key);
+
+/*
+ * Make what ends a scan in that order of clauses that the planner has, where all operands and the
+ * query are constants.  NULL: they are not, or nothing ends it.
+ */
+extern GgWithin *GgMakePlannedWithin(List *clauses, const OpExpr *order, struct EState *estate);
+
+/* ---- look.c --------------------------------------------------------------- */
+
+/*
+ * What share of an index's rows is within the distance that clauses of the planner's say, by the
+ * first list of a walk and by a sample of rows?  Below 0: nothing is known.  Nobody counts it as a
+ * scan.  An active snapshot is needed.
+ */
+extern double GgLookWithin(Relation heap, Relation index, const OpExpr *order, List *clauses);
 
 /* ---- told_sets.c --------------------------------------------------------- */
 

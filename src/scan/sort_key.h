@@ -31,7 +31,9 @@
 #define GG_KEY_OTHER		0x2	/* the key is not the distance itself */
 #define GG_KEY_NULLS_FIRST	0x4	/* rows with NULL vectors come first */
 #define GG_KEY_NANS_FIRST	0x8	/* then come zero vectors */
-#define GG_KEY_MARKS		0xF
+#define GG_KEY_RANGE		0x10	/* no order: all rows within a distance (range_path.c) ... */
+#define GG_KEY_FEW			0x20	/* ... of which a few may be all that is asked for */
+#define GG_KEY_MARKS		0x3F
 
 static inline uint32
 GgKeyMarks(Oid collation)

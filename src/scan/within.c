@@ -77,8 +77,9 @@ GgEndsScan(Node *clause, const OpExpr *order, GgMonotone *monotone)
 	return query != NULL && GgIsFixed(query);
 }
 
+/* parent: of the expressions; NULL: it is the planner who asks. */
 static Condition *
-MakeCondition(IndexScanState *scan, const GgMonotone *monotone, const OpExpr *order)
+MakeCondition(PlanState *parent, const GgMonotone *monotone, const OpExpr *order)
 {
 	Condition  *condition = palloc0(sizeof(Condition));
 	Node	   *query = GgQueryOf(monotone->inner, order);
@@ -86,7 +87,7 @@ MakeCondition(IndexScanState *scan, const GgMonotone *monotone, const OpExpr *or
 	condition->falls = monotone->direction == -1;
 	/* $1 and $2 may be equal */
 	if (!equal(query, lsecond(order->args)))
-		condition->query = ExecInitExpr((Expr *) query, &scan->ss.ps);
+		condition->query = ExecInitExpr((Expr *) query, parent);
 	for (int i = monotone->nsteps - 1; i >= 0; i--)
 	{
 		const GgStep *step = &monotone->steps[i];
@@ -96,7 +97,7 @@ MakeCondition(IndexScanState *scan, const GgMonotone *monotone, const OpExpr *or
 		copy->operand_first = step->operand_first;
 		if (step->operand == NULL)
 			continue;
-		copy->operand = ExecInitExpr((Expr *) step->operand, &scan->ss.ps);
+		copy->operand = ExecInitExpr((Expr *) step->operand, parent);
 		copy->type = exprType(step->operand);
 	}
 	return condition;
@@ -126,9 +127,41 @@ GgMakeWithin(IndexScanState *scan, bool *all)
 			within->context = CreateExprContext(scan->ss.ps.state);
 		}
 		within->conditions = lappend(within->conditions,
-									 MakeCondition(scan, &monotone, order));
+									 MakeCondition(&scan->ss.ps, &monotone, order));
 	}
 	return within;
+}
+
+/* Are all operands constants? */
+static bool
+HasConstants(const GgMonotone *monotone)
+{
+	for (int i = 0; i < monotone->nsteps; i++)
+		if (monotone->steps[i].operand != NULL && !IsA(monotone->steps[i].operand, Const))
+			return false;
+	return true;
+}
+
+GgWithin *
+GgMakePlannedWithin(List *clauses, const OpExpr *order, EState *estate)
+{
+	GgWithin   *within = palloc0(sizeof(GgWithin));
+	ListCell   *cell;
+
+	within->context = GetPerTupleExprContext(estate);
+	if (!IsA(lsecond(order->args), Const))
+		return NULL;
+	foreach(cell, clauses)
+	{
+		GgMonotone	monotone;
+
+		if (!GgEndsScan(lfirst(cell), order, &monotone))
+			continue;
+		if (!HasConstants(&monotone) || !IsA(GgQueryOf(monotone.inner, order), Const))
+			return NULL;
+		within->conditions = lappend(within->conditions, MakeCondition(NULL, &monotone, order));
+	}
+	return within->conditions == NIL ? NULL : within;
 }
 
 /* ---- one scan -------------------------------------------------------------- */
@@ -212,19 +245,18 @@ typedef enum Answer
 } Answer;
 
 /*
- * Does the condition hold at the least value that the operator can have at this distance?  The
- * functions of the steps take no locks and hold no resources, so that an error of theirs can be
- * caught without a subtransaction.
+ * Does the condition hold at that value of the operator?  The functions of the steps take no locks
+ * and hold no resources, so that an error of theirs can be caught without a subtransaction.
  */
 static Answer
-Ask(Condition *condition, const GgBound *bound, float distance)
+AskAt(Condition *condition, double value)
 {
 	const MemoryContext context = CurrentMemoryContext;
 	volatile Answer answer = NO_ANSWER;
 
 	PG_TRY();
 	{
-		answer = Compute(condition, GgBoundOf(bound, distance)) ? HOLDS : FAILS;
+		answer = Compute(condition, value) ? HOLDS : FAILS;
 	}
 	PG_CATCH();
 	{
@@ -235,6 +267,13 @@ Ask(Condition *condition, const GgBound *bound, float distance)
 	}
 	PG_END_TRY();
 	return answer;
+}
+
+/* The same at the least value that the operator can have at this distance. */
+static Answer
+Ask(Condition *condition, const GgBound *bound, float distance)
+{
+	return AskAt(condition, GgBoundOf(bound, distance));
 }
 
 /* Floats in their order, as integers. */
@@ -337,4 +376,23 @@ GgFarthest(const GgScanOpaque *so, const ScanKeyData *key)
 	ResetExprContext(within->context);
 	MemoryContextSwitchTo(old);
 	return farthest;
+}
+
+bool
+GgMayHoldAtNaN(const GgScanOpaque *so, const ScanKeyData *key)
+{
+	const GgTold *told = key->sk_func.fn_extra;
+	bool		holds = true;
+	MemoryContext old;
+	ListCell   *cell;
+
+	if (told == NULL || told->within == NULL)
+		return true;
+	old = MemoryContextSwitchTo(told->within->context->ecxt_per_tuple_memory);
+	foreach(cell, told->within->conditions)
+		holds = holds && Evaluate(lfirst(cell), told->within->context, key) &&
+			AskAt(lfirst(cell), get_float8_nan()) != FAILS;
+	ResetExprContext(told->within->context);
+	MemoryContextSwitchTo(old);
+	return holds;
 }

@@ -121,6 +121,17 @@ SELECT is((SELECT count(*) FROM gpugraph_search('items_idx',
 RESET gpugraph.iterative_scan;
 
 -- queries
+-- one distance for each query: rows beyond it are left out
+CREATE TEMP TABLE within AS SELECT array_agg(val ORDER BY q) AS vals,
+	array_agg(CASE WHEN q % 4 = 0 THEN NULL WHEN q % 4 = 1 THEN 0 ELSE r END ORDER BY q) AS most
+	FROM (SELECT q, val, (SELECT max(d) FROM (SELECT i.val <-> queries.val AS d FROM items i
+		ORDER BY 1 LIMIT 3) n) AS r FROM queries) s;
+SELECT results_eq($$SELECT s.* FROM within,
+	gpugraph_search('items_idx', vals, 10, most) s ORDER BY 1, 3, 2$$,
+	$$SELECT s.* FROM within, gpugraph_search('items_idx', vals, 10) s
+	WHERE distance <= coalesce(most[query], 'infinity') ORDER BY 1, 3, 2$$, 'max_distance');
+SELECT throws_ok($$SELECT s.* FROM within, gpugraph_search('items_idx', vals, 3, '{1}') s$$,
+	'2202E', NULL, 'one distance for many queries');
 SELECT is_empty($$SELECT * FROM gpugraph_search('items_idx', '{}'::vector[], 3)$$, 'no query');
 SELECT is_empty($$SELECT * FROM gpugraph_search('items_idx', NULL::vector[], 3)$$,
 	'NULL, which array_agg makes of no row');

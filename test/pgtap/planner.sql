@@ -61,8 +61,8 @@ SELECT uses_not(format('SELECT id FROM items ORDER BY val <#> %L LIMIT 10', :q),
 SELECT uses(format('SELECT id FROM items ORDER BY val <-> %L, val <-> %L LIMIT 10', :q,
 	'[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]'),
 	'items_idx', 'of two distances, for the first');
-SELECT uses_not(format('SELECT id FROM items WHERE val <-> %L < 1', :q), 'items_idx',
-	'not for a distance as condition');
+SELECT uses(format('SELECT id FROM items WHERE val <-> %L < 1', :q), 'items_idx',
+	'for a distance as condition');
 SELECT uses_not('SELECT id FROM items WHERE val = (SELECT val FROM items WHERE id = 5)',
 	'items_idx', 'not for equality');
 SELECT uses_not('SELECT id FROM items WHERE val IS NULL', 'items_idx', 'not for IS NULL');

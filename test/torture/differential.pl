@@ -8,8 +8,9 @@
 #	- distances are in order, but under relaxed_order
 #	- where every row was measured (gpugraph_last_scan), distances are those of the plain plan
 #	- else the share of near rows found is summed up, and has to reach @floors
-# A condition on the distance ends a scan, whose rows then are as good as a search: it may have
-# fewer of them, which counts against that share.
+# A condition on the distance ends a scan in its order, whose rows then are as good as a search: it
+# may have fewer of them, which counts against that share. Without such an order, rows are exactly
+# those of the plain plan.
 # What README's Limits say is known here: NULL vectors, zero vectors under cosine, ties, and fewer
 # rows under iterative_scan = off.
 use strict;
@@ -39,8 +40,8 @@ my @floors = (
 	[ qr/vectors .*itopk 64/, 0.95 ],
 	[ qr/vectors .*itopk 32/, 0.90 ],
 	[ qr//, 0.7 ]);
-my @switches = qw(bitmap_filter distance_bound partition_search rank_order semi_joins sort_keys
-	told_sets unread_distance);
+my @switches = qw(bitmap_filter distance_bound partition_search range_search rank_order semi_joins
+	sort_keys told_sets unread_distance);
 # Of fewer rows that were to be found a share says nothing.
 use constant MOST_UNJUDGED => 400;
 
@@ -714,13 +715,72 @@ sub run_writing
 	return;
 }
 
+# Rows within a distance, without an order: exactly those of the plain plan.
+sub run_range
+{
+	my $s = draw_statement();
+	my $form = weighted(rows => 5, count => 2, exists => 2, few => 2, lock => 1, update => 1,
+		delete => 1, join => 3, semi => 1, anti => 1, prepared => 2);
+	my $source = $form =~ /^(rows|count|exists|few)$/ ? $s->{source} : 't';
+
+	# EXECUTE takes no subquery
+	$s->{query_sql} = vector_literal($schema, $s->{query});
+	$s->{query_sql} = 'qs.v' if $form =~ /join|semi|anti/;
+	my $bound = draw_bound($s) or return;
+	my @conditions = grep { $source =~ /dim/ || !/^dim/ } @{ $s->{conditions} };
+	my $where = 'WHERE ' . join ' AND ', @conditions, $bound;
+	my $n = one_of(1, 5, 100);
+	my %text = (
+		rows => "SELECT t.id FROM $source $where",
+		count => "SELECT count(*) FROM $source $where",
+		exists => "SELECT EXISTS (SELECT FROM $source $where)",
+		few => "SELECT count(*) FROM (SELECT FROM $source $where LIMIT $n) s",
+		lock => "SELECT t.id FROM t $where FOR UPDATE",
+		update => "UPDATE t SET i4 = t.i4 + 1 $where RETURNING t.id",
+		delete => "DELETE FROM t $where RETURNING t.id",
+		join => "SELECT t.id * 100 + qs.q FROM qs JOIN t ON true $where",
+		semi => "SELECT q FROM qs WHERE EXISTS (SELECT FROM t $where)",
+		anti => "SELECT q FROM qs WHERE NOT EXISTS (SELECT FROM t $where)",
+		prepared => "SELECT t.id FROM t $where");
+	my $text = $text{$form};
+	my $role = $s->{role} && $form !~ /delete/ ? 'SET LOCAL ROLE reader; ' : '';
+
+	if ($form eq 'prepared')
+	{
+		query($c, "DEALLOCATE PREPARE ALL; PREPARE range ($schema->{type}) AS "
+			. ($text =~ s/\Q$s->{query_sql}\E/\$1/gr));
+		%prepared = ();
+		$s->{set}{plan_cache_mode} = 'force_generic_plan';
+	}
+	my $executed = $form eq 'prepared' ? "EXECUTE range ($s->{query_sql})" : $text;
+	my $answer = try_query($c, "BEGIN ISOLATION LEVEL $s->{isolation}; SAVEPOINT s; $role$plain"
+		. "$text; ROLLBACK TO s; " . set_local($s->{set}) . "${role}EXPLAIN (COSTS OFF) $executed;"
+		. " $executed");
+
+	$nstatements++;
+	$s->{sql} = "$role$executed";
+	if (!failed($s, $answer))
+	{
+		my ($expected, $explained, $got) = map { $_->{rows} }
+			grep { $_->{tag} =~ /^(SELECT|EXPLAIN|UPDATE|DELETE)/ } @{ $answer->{results} };
+		my ($want, $have) = map { join ' ', sort map { $_->[0] } @$_ } $expected, $got;
+
+		$count{"within a distance: $form"}{
+			(join ' ', map { $_->[0] } @$explained) =~ /Order By/ ? 'index' : 'plain' }++;
+		complain($s, "rows $have", "plain $want", map { $_->[0] } @$explained) if $want ne $have;
+	}
+	query($c, one_of('COMMIT', 'ROLLBACK'));
+	return;
+}
+
 # Whoever may read nothing, or what policies let through alone, is refused by every function that
 # takes an index: found by pg_proc, so a new one is among them.
 sub try_functions
 {
 	my $vectors = 'ARRAY[' . vector_literal($schema, $schema->{queries}[0]) . ']';
 	my %value = (integer => 3, bigint => 3, boolean => 'true', text => "'search'",
-		'double precision' => 0.9, real => 0.9, numeric => 0.9, "$schema->{type}\[]" => $vectors);
+		'double precision' => 0.9, real => 0.9, numeric => 0.9, "$schema->{type}\[]" => $vectors,
+		'double precision[]' => 'ARRAY[0.9]');
 
 	for my $row (query($w, "SELECT p.oid::regproc, p.oid::regprocedure,
 		(SELECT string_agg(t::regtype::text, '|' ORDER BY n)
@@ -932,7 +992,7 @@ sub one_round
 		for (1 .. STATEMENTS)
 		{
 			weighted(\&run_statement => 14, \&run_lists => 1, \&run_prepared => 3,
-				\&run_cursor => 0.5, \&run_writing => 1)->();
+				\&run_cursor => 0.5, \&run_writing => 1, \&run_range => 3)->();
 			change_by($c) if chance(0.1);
 			last if @wrong > 2;
 		}

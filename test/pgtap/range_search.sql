@@ -1,0 +1,253 @@
+-- Rows within a distance, without an order: counts, joins, UPDATE, DELETE, FOR UPDATE and EXISTS
+-- have exactly the rows of a plain plan, by the index.
+\ir include/helpers.psql
+SELECT * FROM no_plan();
+
+SELECT make_data('items', 4000, 12, 30);
+SELECT make_queries('items', 8);
+ANALYZE items;
+CREATE TABLE others AS SELECT id, val FROM items WHERE id % 97 = 0;
+ANALYZE others;
+
+CREATE FUNCTION ids(sql text, index boolean) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+	answer int[];
+BEGIN
+	PERFORM use_index(index);
+	EXECUTE 'SELECT array_agg(id ORDER BY id) FROM (' || sql || ') s' INTO answer;
+	RETURN coalesce(answer, '{}');
+END $$;
+-- Does a plan read the index for rows within a distance, and need no sort of its own?
+CREATE FUNCTION by_range(sql text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM use_index(true);
+	RETURN plan_of(sql) ~ 'Index Scan using items_idx.*Order By';
+END $$;
+CREATE FUNCTION radius(op text, query text, k int) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	r float8;
+BEGIN
+	PERFORM use_index(false);
+	EXECUTE format('SELECT avg(d) FROM (SELECT val %s %L AS d FROM items ORDER BY 1
+		LIMIT 2 OFFSET %s) s', op, query, k - 1) INTO r;
+	RETURN r;
+END $$;
+
+-- Over all queries: statements that the index was not read for, and those with other rows.
+CREATE FUNCTION differences(op text, shape text, k int,
+	OUT by_others bigint, OUT wrong bigint) LANGUAGE plpgsql AS $$
+DECLARE
+	query text;
+	sql text;
+BEGIN
+	by_others := 0; wrong := 0;
+	FOR query IN SELECT val::text FROM queries ORDER BY q LOOP
+		sql := 'SELECT id FROM items WHERE ' || regexp_replace(regexp_replace(shape, '\mD\M',
+			format('(val %s %L)', op, query), 'g'), '\mR\M',
+			format('(%s::float8)', radius(op, query, k)), 'g');
+		by_others := by_others + (NOT by_range(sql))::int;
+		wrong := wrong + (ids(sql, true) <> ids(sql, false))::int;
+	END LOOP;
+END $$;
+
+-- every metric, and every way to store that keeps vectors
+CREATE FUNCTION with_index(op text, opclass text, options text) RETURNS SETOF text
+	LANGUAGE plpgsql AS $$
+DECLARE
+	c record;
+	k int;
+BEGIN
+	EXECUTE format('CREATE INDEX items_idx ON items USING gpugraph (val %s) %s', opclass, options);
+	FOREACH k IN ARRAY ARRAY[1, 10, 100, 1500] LOOP
+		c := differences(op, CASE WHEN k % 3 = 1 THEN 'D < R' ELSE '1 - D >= 1 - R' END, k);
+		RETURN NEXT is(c::text, '(0,0)', format('%s %s, nearest %s', opclass, options, k));
+	END LOOP;
+	DROP INDEX items_idx;
+END $$;
+SELECT with_index(op, opclass, options) FROM (VALUES ('<->', 'vector_l2_ops'),
+	('<=>', 'vector_cosine_ops'), ('<#>', 'vector_ip_ops'), ('<+>', 'vector_l1_ops'))
+	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'), ('WITH (codes = int8)')) s(options);
+CREATE INDEX items_idx ON items USING gpugraph (val) WITH (storage = int8);
+SELECT is(differences('<->', 'D < R', 10)::text, '(8,0)', 'not where the index has codes alone');
+DROP INDEX items_idx;
+
+-- other conditions, filter columns, settings of ordered scans, rows that came later
+CREATE INDEX items_idx ON items USING gpugraph (val, cat, big);
+INSERT INTO items SELECT id + 4000, cat, big, val FROM items WHERE id % 9 = 0;
+DELETE FROM items WHERE id % 13 = 0;
+UPDATE items SET big = big + 1 WHERE id % 11 = 0;
+ANALYZE items;
+SELECT is(c::text, '(0,0)', shape) FROM unnest(ARRAY[
+	'D < R AND cat = 7', 'D <= R AND big IN (7, 8)', 'R > D AND id % 3 = 1', 'D BETWEEN 0 AND R',
+	'D < R AND D < R * 2', 'NOT D > R', 'round(D::numeric, 6) <= R',
+	'D < (SELECT R)', '-D > -R']) shape,
+	differences('<->', shape, 60) c;
+SELECT is(count(*) FILTER (WHERE ids(sql, true) <> ids(sql, false)), 0::bigint,
+	'in the order of distances, without LIMIT') FROM (SELECT format('SELECT id FROM items
+	WHERE val <-> %L < %s ORDER BY val <-> %1$L', val, radius('<->', val::text, 300)) FROM queries)
+	s(sql);
+SET gpugraph.iterative_scan = off;
+SELECT is(differences('<->', 'D < R', 200)::text, '(0,0)', 'under iterative_scan = off');
+SET gpugraph.iterative_scan = relaxed_order;
+SET gpugraph.max_scan_tuples = 1;
+SELECT is(differences('<->', 'D < R', 200)::text, '(0,0)', 'under max_scan_tuples = 1');
+RESET gpugraph.max_scan_tuples;
+RESET gpugraph.iterative_scan;
+SET gpugraph.disable = range_search;
+SELECT is(differences('<->', 'D < R', 10)::text, '(8,0)', 'not where it is disabled');
+RESET gpugraph.disable;
+
+-- statements that ask for a few of the rows, or for none
+SELECT val::text AS q, radius('<->', val::text, 40) AS r, radius('<->', val::text, 1) / 1000 AS none
+	FROM queries WHERE q = 3 \gset
+SELECT use_index(true);
+SELECT is((SELECT count(*) FROM (SELECT id FROM items WHERE val <-> :'q' < :r LIMIT 7) s),
+	7::bigint, 'a LIMIT is filled');
+SELECT is((SELECT count(*) FROM (SELECT id FROM items WHERE val <-> :'q' < :r LIMIT 7000) s),
+	cardinality(ids(format('SELECT id FROM items WHERE val <-> %L < %s', :'q', :r), false))::bigint,
+	'a larger LIMIT has every row, once');
+SELECT use_index(true);
+SELECT ok(EXISTS (SELECT FROM items WHERE val <-> :'q' < :r), 'EXISTS');
+SELECT ok((SELECT distances FROM gpugraph_last_scan()) < 2500, 'by a walk alone');
+SELECT ok(NOT EXISTS (SELECT FROM items WHERE val <-> :'q' < :none), 'NOT EXISTS');
+SELECT is((SELECT exact_lists FROM gpugraph_last_scan()) > 0, true, 'by a pass');
+
+-- statements that write, and that lock
+CREATE FUNCTION written(sql text, index boolean) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	answer text;
+BEGIN
+	PERFORM use_index(index);
+	EXECUTE sql;
+	SELECT md5(string_agg(format('%s %s', id, big), ',' ORDER BY id)) INTO answer FROM items;
+	RAISE EXCEPTION '%', answer;
+EXCEPTION WHEN raise_exception THEN
+	RETURN SQLERRM;
+END $$;
+SELECT unnest(ARRAY[is(written(sql, true), written(sql, false), left(sql, 30)),
+	ok(by_range(sql), 'by the index')])
+	FROM (VALUES (format('UPDATE items SET big = -1 WHERE val <-> %L < %s', :'q', :r)),
+	(format('UPDATE items SET val = %L WHERE val <-> %1$L < %s', :'q', :r)),
+	(format('DELETE FROM items WHERE val <-> %L < %s', :'q', :r)),
+	(format('UPDATE items SET big = others.id FROM others WHERE items.id = others.id
+		AND items.val <-> %L < %s', :'q', :r * 2))) s(sql);
+SELECT unnest(ARRAY[ok(by_range(sql), 'FOR UPDATE'),
+	is(ids(sql, true), ids(sql, false), 'has the same rows')])
+	FROM format('SELECT id FROM items WHERE val <-> %L < %s FOR UPDATE', :'q', :r) sql;
+
+-- similarity joins
+SELECT unnest(ARRAY[ok(by_range(sql), 'a join'),
+		is(ids(sql, true), ids(sql, false), 'has the same rows')])
+	FROM format('SELECT i.id * 10000 + o.id AS id FROM others o JOIN items i
+		ON i.val <-> o.val < %s', :r / 2) sql
+	UNION ALL
+	SELECT unnest(ARRAY[ok(by_range(sql), 'of each row its own distance'),
+		is(ids(sql, true), ids(sql, false), 'has the same rows')])
+	FROM format('SELECT i.id * 10000 + o.id AS id FROM others o JOIN items i
+		ON 1 - (o.val <-> i.val) > 1 - o.id %% 3 * %s AND i.id > o.id', :r / 3) sql
+	UNION ALL
+	SELECT unnest(ARRAY[ok(by_range(sql), 'a left join'),
+		is(ids(sql, true), ids(sql, false), 'has the same rows')])
+	FROM format('SELECT coalesce(i.id, 0) * 10000 + o.id AS id FROM others o LEFT JOIN items i
+		ON i.val <-> o.val < %s AND i.id <> o.id', :r / 2) sql
+	UNION ALL
+	SELECT unnest(ARRAY[ok(by_range(sql), 'an anti-join'),
+		is(ids(sql, true), ids(sql, false), 'has the same rows')])
+	FROM format('SELECT id FROM others o WHERE NOT EXISTS (SELECT FROM items i
+		WHERE i.val <-> o.val < %s AND i.id <> o.id)', :r / 2) sql;
+
+-- parameters: NULL, NaN, infinity, and a plan for all of them
+SET plan_cache_mode = force_generic_plan;
+PREPARE within(vector, float8) AS SELECT id FROM items WHERE val <-> $1 < $2;
+CREATE FUNCTION executed(q text, r text) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+	answer int[] := '{}';
+	id int;
+BEGIN
+	FOR id IN EXECUTE format('EXECUTE within (%s, %s)', q, r) LOOP
+		answer := answer || id;
+	END LOOP;
+	RETURN (SELECT coalesce(array_agg(a ORDER BY a), '{}') FROM unnest(answer) a);
+END $$;
+SELECT use_index(true);
+SELECT ok(plan_of(format('EXECUTE within (%L, 1)', :'q')) ~ 'Order By', 'a generic plan');
+SELECT is(executed(quote_literal(:'q'), r), ids(format('SELECT id FROM items
+	WHERE val <-> %L::vector < %s', :'q', r), false), 'within ' || r)
+	FROM unnest(ARRAY[:'r', '0', '-1', 'NULL', '''NaN''', '''Infinity''', '1e300', '1e-300']) r;
+SELECT is(executed('NULL', '1'), '{}', 'of no query');
+DEALLOCATE within;
+RESET plan_cache_mode;
+
+-- Under cosine 1 - d > t holds for zero vectors, which are not in the index.
+DROP INDEX items_idx;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_cosine_ops);
+INSERT INTO items VALUES (-3, 0, 0, NULL);
+SELECT is(differences('<=>', '1 - D > 1 - R', 20)::text, '(0,0)', 'no zero vector');
+SET plan_cache_mode = force_generic_plan;
+PREPARE alike(vector, float8) AS SELECT id FROM items WHERE 1 - (val <=> $1) > $2;
+CREATE FUNCTION similar_rows(r text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	n bigint;
+BEGIN
+	EXECUTE format('EXECUTE alike (%L, %s)', (SELECT val FROM queries WHERE q = 3), r);
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN n;
+END $$;
+SELECT use_index(true);
+SELECT is(similar_rows('5'), 0::bigint, 'no row is as similar');
+INSERT INTO items VALUES (-1, 0, 0, '[0,0,0,0,0,0,0,0,0,0,0,0]');
+SELECT is(similar_rows('5'), 1::bigint, 'but a zero vector that came after the plan');
+RESET plan_cache_mode;
+SELECT is(differences('<=>', '1 - D > 1 - R', 20)::text, '(8,0)', 'one zero vector');
+SELECT is(differences('<=>', 'D < R', 20)::text, '(0,0)', 'of which the distance is not below');
+DELETE FROM items WHERE id < 0;
+
+-- What the planner looks at: nobody counts it, and rights and policies are kept.
+CREATE FUNCTION learned(sql text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	believed float8 := rows_believed(sql);
+BEGIN
+	SET LOCAL gpugraph.disable = range_search;
+	RETURN believed <> rows_believed(sql);
+END $$;
+DROP INDEX items_idx;
+CREATE INDEX items_idx ON items USING gpugraph (val);
+CREATE ROLE stranger;
+CREATE FUNCTION rows_believed(sql text) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT json) ' || sql INTO plan;
+	RETURN plan->0->'Plan'->'Plan Rows';
+END $$;
+SELECT use_index(true);
+SELECT format('SELECT id FROM items WHERE val <-> %L < %s', :'q', :r) AS sql \gset
+BEGIN;
+SELECT cmp_ok(rows_believed(:'sql'), '<', 60::float8, 'the planner knows how many rows are within');
+SELECT is(pg_stat_get_xact_numscans('items_idx'::regclass), 0::bigint, 'the look is in no counter');
+COMMIT;
+CREATE VIEW shown AS SELECT * FROM items;
+GRANT SELECT ON shown TO stranger;
+SET ROLE stranger;
+SELECT ok(NOT learned(replace(:'sql', 'items', 'shown')), 'nothing is learned by a view');
+RESET ROLE;
+GRANT SELECT ON items TO stranger;
+SET ROLE stranger;
+SELECT ok(learned(:'sql'), 'but by who may read the table');
+RESET ROLE;
+ALTER TABLE items ENABLE ROW LEVEL SECURITY;
+CREATE POLICY odd ON items TO stranger USING (id % 2 = 1);
+SET ROLE stranger;
+SELECT ok(NOT learned(:'sql'), 'not where a policy hides rows');
+SELECT ok(bool_and(id % 2 = 1), 'rows are those of the policy') FROM items
+	WHERE val <-> :'q' < :r;
+RESET ROLE;
+DROP VIEW shown;
+DROP OWNED BY stranger;
+DROP ROLE stranger;
+
+-- a query of other dimensions is an error where it is executed, as ever
+SELECT throws_ok($$SELECT count(*) FROM items WHERE val <-> '[1,2]' < 1$$, '22000', NULL,
+	'other dimensions');
+SELECT lives_ok($$EXPLAIN SELECT count(*) FROM items WHERE val <-> '[1,2]' < 1$$, 'are planned');
+SELECT * FROM finish();
