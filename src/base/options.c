@@ -119,8 +119,8 @@ AddParameters(void)
 
 /* The names of GgSwitch, by their bits. */
 static const char *const switches[] = {
-	"autoprewarm", "bitmap_filter", "distance_bound", "partition_search", "range_search", "rank_order",
-	"semi_joins", "sort_keys", "told_sets", "unread_distance"
+	"autoprewarm", "bitmap_filter", "distance_bound", "partition_search", "range_search",
+	"rank_order", "semi_joins", "sort_keys", "told_sets", "unread_distance"
 };
 
 /* The bits of a list of names; -1: it is no list.  *unknown: a name that no switch has, or NULL. */
