@@ -66,7 +66,8 @@ BEGIN
 END $$;
 SELECT with_index(op, opclass, options) FROM (VALUES ('<->', 'vector_l2_ops'),
 	('<=>', 'vector_cosine_ops'), ('<#>', 'vector_ip_ops'), ('<+>', 'vector_l1_ops'))
-	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'), ('WITH (codes = int8)')) s(options);
+	o(op, opclass), (VALUES (''), ('WITH (storage = float16)'),
+	('WITH (storage = ''float32+int8'')')) s(options);
 CREATE INDEX items_idx ON items USING gpugraph (val) WITH (storage = int8);
 SELECT is(differences('<->', 'D < R', 10)::text, '(8,0)', 'not where the index has codes alone');
 DROP INDEX items_idx;

@@ -21,6 +21,7 @@ GRANT EXECUTE ON FUNCTION two() TO rights_owner, rights_reader;
 -- pg_stat_scan_tables (s) and of pg_monitor (m), the table's owner (o)
 CREATE TABLE may_call (function text, who text);
 INSERT INTO may_call VALUES
+	('gpugraph_calibrate(regclass)', 'o'),
 	('gpugraph_check(regclass,boolean)', 'o'),
 	('gpugraph_evict(regclass)', 'o'),
 	('gpugraph_forget(regclass)', 'o'),
@@ -43,11 +44,12 @@ INSERT INTO may_call VALUES
 	('gpugraph_recall(regclass,halfvec[],integer)', 'ro'),
 	('gpugraph_recall(regclass,integer,integer)', 'ro'),
 	('gpugraph_recall(regclass,vector[],integer)', 'ro'),
-	('gpugraph_search(regclass,halfvec[],integer)', 'ro'),
-	('gpugraph_search(regclass,vector[],integer)', 'ro'),
+	('gpugraph_search(regclass,halfvec[],integer,double precision[])', 'ro'),
+	('gpugraph_search(regclass,vector[],integer,double precision[])', 'ro'),
 	('gpugraph_stat_get_device()', 'm'),
 	('gpugraph_stat_get_index()', 'm'),
 	('gpugraph_stat_get_merge()', 'm'),
+	('gpugraph_stat_get_recall(oid)', 'nrsmo'),
 	('gpugraph_stat_reset()', '');
 SELECT set_eq('SELECT oid::regprocedure::text FROM functions', 'SELECT function FROM may_call',
 	'all functions are listed');

@@ -165,11 +165,11 @@ query('REINDEX INDEX items_idx');
 index_is_complete($node, 'REINDEX');
 $file = index_file($node, 'items_idx');
 $node->stop;
-patch($file, META, META_FEATURES, pack 'L', 256 | 16 | 1);
+patch($file, META, META_FEATURES, pack 'L', 512 | 16 | 1);
 $node->start;
 ($rc, $out, $err) = $node->psql('postgres',
 	"\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')");
-like($err, qr/ERROR:  0A000: index "items_idx" has features 111, of which this gpugraph knows ff/,
+like($err, qr/ERROR:  0A000: index "items_idx" has features 211, of which this gpugraph knows 1ff/,
 	'a feature that is not known');
 
 $node->stop;

@@ -100,7 +100,7 @@ my %cases = (
 		patch_extent($_[0], FREE, 0, pack 'L', $block) }, qr/overlaps/ ],
 	vectors_twice => [ sub { patch_extent($_[0], VECTORS, 8, pack 'L', 7) },
 		qr/0 pages of vectors/ ],
-	kind => [ sub { patch_extent($_[0], TIDS, 12, pack 'S', 15) }, qr/is of kind 15/ ],
+	kind => [ sub { patch_extent($_[0], TIDS, 12, pack 'S', 16) }, qr/is of kind 16/ ],
 	taken => [ sub { patch_extent($_[0], TIDS, 12, pack 'S', TAKEN) }, qr/pages of kind 4/ ]);
 
 # Overwrite some bytes of the directory page, or of what the metapage has behind its head.
