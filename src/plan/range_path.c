@@ -314,6 +314,9 @@ GgAddRangePaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte)
 {
 	ListCell   *cell;
 
+	/* core would merge children by the sort key of GgNoOrder() */
+	if (rel->reloptkind == RELOPT_OTHER_MEMBER_REL)
+		return;
 	if (!enable_indexscan || !GgIsEnabled(GG_RANGE_SEARCH) || !GgIsEnabled(GG_DISTANCE_BOUND) ||
 		!GgIsPlanning() || !GgTakesIndexPaths(rel, rte))
 		return;
