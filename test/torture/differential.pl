@@ -743,7 +743,7 @@ sub run_range
 		anti => "SELECT q FROM qs WHERE NOT EXISTS (SELECT FROM t $where)",
 		prepared => "SELECT t.id FROM t $where");
 	my $text = $text{$form};
-	my $role = $s->{role} && $form !~ /delete/ ? 'SET LOCAL ROLE reader; ' : '';
+	my $role = $s->{role} && $form !~ /delete|update/ ? 'SET LOCAL ROLE reader; ' : '';
 
 	if ($form eq 'prepared')
 	{
