@@ -429,8 +429,10 @@ PassIntoSort(GgScanOpaque *so, GgStream *stream)
 	state->batch_len = state->batch_pos = 0;
 	state->batch_last = true;
 	state->cutoff = get_float4_infinity();
+	/* the delta's last rows may be the first stream of all, and are measured before others open */
 	state->sort = tuplesort_begin_datum(INT8OID, Int8LessOperator, InvalidOid, false,
-										Max(64, work_mem / so->nstreams), NULL, TUPLESORT_NONE);
+										Max(64, work_mem / Max(so->nstreams, 1)), NULL,
+										TUPLESORT_NONE);
 	Pass(so, stream);
 	tuplesort_performsort(state->sort);
 }
