@@ -302,7 +302,7 @@ GgAddFilterPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte)
 		IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
 		int			place = 0;
 
-		if (index->amcostestimate != ggcostestimate || (index->indpred != NIL && !index->predOK))
+		if (!GgTakesPaths(index))
 			continue;
 		/* the usual query, for which core has the path */
 		if (list_length(root->query_pathkeys) == 1 &&

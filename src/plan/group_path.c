@@ -214,8 +214,7 @@ AddGroupPaths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, Rel
 	{
 		IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
 
-		if (index->amcostestimate == ggcostestimate && !index->hypothetical &&
-			(index->indpred == NIL || index->predOK))
+		if (GgTakesPaths(index) && !index->hypothetical)
 			AddGroupPath(root, index, output, min);
 	}
 }

@@ -78,6 +78,13 @@ extern bool GgCostRange(PlannerInfo *root, IndexPath *path, double rows);
  */
 extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 
+/* May such a path be of this index?  A partial one has to have all rows that the query wants. */
+static inline bool
+GgTakesPaths(const IndexOptInfo *index)
+{
+	return index->amcostestimate == ggcostestimate && (index->indpred == NIL || index->predOK);
+}
+
 /*
  * What the hook of paths.c does to a table: conditions of partition_probes leave it (probe_plan.c),
  * and paths are added (filter_path.c; range_path.c; bitmap_path.c, which restricts the paths that

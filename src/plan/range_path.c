@@ -324,8 +324,7 @@ GgAddRangePaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte)
 	{
 		IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
 
-		if (index->amcostestimate != ggcostestimate || index->hypothetical ||
-			(index->indpred != NIL && !index->predOK))
+		if (!GgTakesPaths(index) || index->hypothetical)
 			continue;
 		AddRangePath(root, rel, index);
 		AddJoinPaths(root, rel, index);
