@@ -119,11 +119,13 @@ GgMayTruncate(Relation heap)
 #define GgVacuumDelayPoint()	vacuum_delay_point()
 #endif
 
-/* Mark a path to be taken only where there is no other.  Before 18 costs alone do that. */
+/* Mark a path to be taken only where there is no other; is it?  Before 18 costs alone do that. */
 #if PG_VERSION_NUM >= 180000
 #define GgDisablePath(path)		((path)->disabled_nodes = 2)
+#define GgIsDisabled(path)		((path)->disabled_nodes > 0)
 #else
 #define GgDisablePath(path)		((void) 0)
+#define GgIsDisabled(path)		false
 #endif
 
 /* Is a sort key ascending? */

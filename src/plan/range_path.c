@@ -225,6 +225,7 @@ BelieveShare(PlannerInfo *root, RelOptInfo *rel, List *clauses, double share)
 	ScaleRows(rel->partial_pathlist, rel->rows / before);
 }
 
+/* Of the paths that no setting disables; up to 17 such a path's cost says so by itself. */
 static Cost
 CheapestOf(const RelOptInfo *rel)
 {
@@ -232,8 +233,12 @@ CheapestOf(const RelOptInfo *rel)
 	ListCell   *cell;
 
 	foreach(cell, rel->pathlist)
-		if (((Path *) lfirst(cell))->param_info == NULL)
-			cheapest = Min(cheapest, ((Path *) lfirst(cell))->total_cost);
+	{
+		const Path *path = lfirst(cell);
+
+		if (path->param_info == NULL && !GgIsDisabled(path))
+			cheapest = Min(cheapest, path->total_cost);
+	}
 	return cheapest;
 }
 
