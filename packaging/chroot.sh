@@ -16,11 +16,49 @@ own_namespaces()
 	GG_NAMESPACES=own exec unshare --mount --pid --fork --kill-child --mount-proc -- "$@"
 }
 
-# bare_chroot SUITE FOLDER: a new chroot with what debootstrap calls minbase. It is made once, into
-# build/chroot/SUITE-bare.tar. No service of an installed package starts in it.
+# own_user_namespace SCRIPT [ARG ...]: runs the calling script again, as root of a user namespace, too,
+# in which the kernel hands programs for arm64 to qemu.  The machine's own table of such programs
+# stays as it is: Linux has one for each user namespace, from 6.7 on.
+own_user_namespace()
+{
+	local pid fifo=$chroots/fifo own qemu=$chroots/qemu/usr/bin/qemu-aarch64-static
+
+	if [ "${GG_NAMESPACES:-}" = user ]; then
+		mount -t proc proc /proc
+		mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+		printf '%s' ':qemu-aarch64:M::\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xb7\0:' \
+			'\xff\xff\xff\xff\xff\xff\xff\0\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:' \
+			"$qemu:F" >/proc/sys/fs/binfmt_misc/register
+		return
+	fi
+	# its package would tell the machine of it
+	if [ ! -x "$qemu" ]; then
+		mkdir -p "$chroots/qemu"
+		(cd "$chroots/qemu" && apt-get download -q qemu-user-static >/dev/null &&
+			dpkg -x qemu-user-static_*.deb . && rm qemu-user-static_*.deb) ||
+			die "qemu-user-static is not to be had"
+	fi
+	rm -f "$fifo"
+	mkfifo "$fifo"
+	GG_NAMESPACES=user unshare --user --mount --pid --fork --kill-child -- \
+		bash -c 'read -r _ <"$0"; exec "$@"' "$fifo" "$@" &
+	pid=$!
+	own=$(readlink /proc/self/ns/user)
+	while [ "$(readlink /proc/$pid/ns/user)" = "$own" ]; do sleep 0.1; done
+	echo '0 0 65536' >/proc/$pid/uid_map
+	echo '0 0 65536' >/proc/$pid/gid_map
+	echo >"$fifo"
+	rm -f "$fifo"
+	wait $pid
+	exit
+}
+
+# bare_chroot SUITE FOLDER [ARCHITECTURE]: a new chroot with what debootstrap calls minbase. It is
+# made once, into build/chroot/SUITE-bare.tar. No service of an installed package starts in it. One
+# of another architecture lacks debootstrap's second stage.
 bare_chroot()
 {
-	local suite=$1 tar=$chroots/$1-bare.tar release mirror format
+	local suite=$1 tar=$chroots/$1-bare${3:+-$3}.tar release mirror format
 
 	if [ ! -f "$tar" ]; then
 		mkdir -p "$chroots"
@@ -30,7 +68,7 @@ bare_chroot()
 			awk -F'|' -v r="$release" '$2 == r && $3 == "main" { print $1; exit }')
 		[ -n "$mirror" ] || die "no apt source of $release found"
 		rm -rf "$tar.new"
-		debootstrap --variant=minbase "$suite" "$tar.new" "$mirror" >"$tar.log" 2>&1 || {
+		debootstrap ${3:+--arch="$3" --foreign} --variant=minbase "$suite" "$tar.new" "$mirror" >"$tar.log" 2>&1 || {
 			tail "$tar.log" >&2
 			die "debootstrap $suite failed"
 		}
