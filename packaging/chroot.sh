@@ -16,25 +16,25 @@ own_namespaces()
 	GG_NAMESPACES=own exec unshare --mount --pid --fork --kill-child --mount-proc -- "$@"
 }
 
-# own_user_namespace SCRIPT [ARG ...]: runs the calling script again, as root of a user namespace, too,
-# in which the kernel hands programs for arm64 to qemu.  The machine's own table of such programs
-# stays as it is: Linux has one for each user namespace, from 6.7 on.
+# own_user_namespace SCRIPT [ARG ...]: runs the calling script again, as root of a user namespace, in
+# which the kernel hands programs for arm64 to qemu. The machine's own table of such programs stays
+# as it is: Linux has one for each user namespace, from 6.7 on.
 own_user_namespace()
 {
-	local pid fifo=$chroots/fifo own qemu=$chroots/qemu/usr/bin/qemu-aarch64-static
+	local pid magic mask own fifo=$chroots/fifo qemu=$chroots/qemu/usr/bin/qemu-aarch64-static
 
 	if [ "${GG_NAMESPACES:-}" = user ]; then
 		mount -t proc proc /proc
 		mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
-		printf '%s' ':qemu-aarch64:M::\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xb7\0:' \
-			'\xff\xff\xff\xff\xff\xff\xff\0\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:' \
-			"$qemu:F" >/proc/sys/fs/binfmt_misc/register
+		magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
+		mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+		echo ":qemu-aarch64:M::$magic:$mask:$qemu:F" >/proc/sys/fs/binfmt_misc/register
 		return
 	fi
 	# its package would tell the machine of it
 	if [ ! -x "$qemu" ]; then
 		mkdir -p "$chroots/qemu"
-		(cd "$chroots/qemu" && apt-get download -q qemu-user-static >/dev/null &&
+		(cd "$chroots/qemu" && apt-get download -q qemu-user-static >/dev/null 2>&1 &&
 			dpkg -x qemu-user-static_*.deb . && rm qemu-user-static_*.deb) ||
 			die "qemu-user-static is not to be had"
 	fi
@@ -53,12 +53,11 @@ own_user_namespace()
 	exit
 }
 
-# bare_chroot SUITE FOLDER [ARCHITECTURE]: a new chroot with what debootstrap calls minbase. It is
-# made once, into build/chroot/SUITE-bare.tar. No service of an installed package starts in it. One
-# of another architecture lacks debootstrap's second stage.
+# bare_chroot SUITE FOLDER: a new chroot with what debootstrap calls minbase. It is made once, into
+# build/chroot/SUITE-bare.tar. No service of an installed package starts in it.
 bare_chroot()
 {
-	local suite=$1 tar=$chroots/$1-bare${3:+-$3}.tar release mirror format
+	local suite=$1 tar=$chroots/$1-bare.tar release mirror format
 
 	if [ ! -f "$tar" ]; then
 		mkdir -p "$chroots"
@@ -68,7 +67,7 @@ bare_chroot()
 			awk -F'|' -v r="$release" '$2 == r && $3 == "main" { print $1; exit }')
 		[ -n "$mirror" ] || die "no apt source of $release found"
 		rm -rf "$tar.new"
-		debootstrap ${3:+--arch="$3" --foreign} --variant=minbase "$suite" "$tar.new" "$mirror" >"$tar.log" 2>&1 || {
+		debootstrap --variant=minbase "$suite" "$tar.new" "$mirror" >"$tar.log" 2>&1 || {
 			tail "$tar.log" >&2
 			die "debootstrap $suite failed"
 		}
