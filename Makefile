@@ -52,6 +52,7 @@ endif
 
 # Machine code for compute capability 8.0 (A100), 8.6 (A10, RTX 30), 8.9 (L4, L40S, RTX 40), 9.0
 # (H100, H200), 10.0 and 12.0 (Blackwell), as far as nvcc knows them, and PTX for what comes after.
+# Code for X.y runs on X.z where z is larger: that for 12.0 on 12.1 (GB10), for 10.0 on 10.3.
 # Two front ends: what comes before 9.0 has no thread block clusters. To compile for one GPU alone:
 # NVCC_GENCODE='-gencode arch=compute_90,code=sm_90', or NVCC_GENCODE=-arch=native.
 ifeq ($(origin NVCC_GENCODE),undefined)

@@ -16,6 +16,43 @@ own_namespaces()
 	GG_NAMESPACES=own exec unshare --mount --pid --fork --kill-child --mount-proc -- "$@"
 }
 
+# own_user_namespace SCRIPT [ARG ...]: runs the calling script again, as root of a user namespace, in
+# which the kernel hands programs for arm64 to qemu. The machine's own table of such programs stays
+# as it is: Linux has one for each user namespace, from 6.7 on.
+own_user_namespace()
+{
+	local pid magic mask own fifo=$chroots/fifo qemu=$chroots/qemu/usr/bin/qemu-aarch64-static
+
+	if [ "${GG_NAMESPACES:-}" = user ]; then
+		mount -t proc proc /proc
+		mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+		magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
+		mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+		echo ":qemu-aarch64:M::$magic:$mask:$qemu:F" >/proc/sys/fs/binfmt_misc/register
+		return
+	fi
+	# its package would tell the machine of it
+	if [ ! -x "$qemu" ]; then
+		mkdir -p "$chroots/qemu"
+		(cd "$chroots/qemu" && apt-get download -q qemu-user-static >/dev/null 2>&1 &&
+			dpkg -x qemu-user-static_*.deb . && rm qemu-user-static_*.deb) ||
+			die "qemu-user-static is not to be had"
+	fi
+	rm -f "$fifo"
+	mkfifo "$fifo"
+	GG_NAMESPACES=user unshare --user --mount --pid --fork --kill-child -- \
+		bash -c 'read -r _ <"$0"; exec "$@"' "$fifo" "$@" &
+	pid=$!
+	own=$(readlink /proc/self/ns/user)
+	while [ "$(readlink /proc/$pid/ns/user)" = "$own" ]; do sleep 0.1; done
+	echo '0 0 65536' >/proc/$pid/uid_map
+	echo '0 0 65536' >/proc/$pid/gid_map
+	echo >"$fifo"
+	rm -f "$fifo"
+	wait $pid
+	exit
+}
+
 # bare_chroot SUITE FOLDER: a new chroot with what debootstrap calls minbase. It is made once, into
 # build/chroot/SUITE-bare.tar. No service of an installed package starts in it.
 bare_chroot()

@@ -50,14 +50,14 @@ check_memory(const gg_dataset *data, uint64_t held, uint64_t more, const gg_buil
 			 const gg_control *control)
 {
 	gg_bytes	bytes;
-	size_t		available = 0;
-	size_t		total = 0;
+	uint64_t	available = 0;
+	uint64_t	total = 0;
 
 	GG_TRY(gg_cuda_build_bytes(data, params, control, &bytes));
 	/* the thread may be new, and is on the first device then */
 	if (gg_cuda_served_device() >= 0)
 		GG_CUDA_TRY(cudaSetDevice(gg_cuda_served_device()));
-	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
+	GG_TRY(gg_cuda_memory(&available, &total));
 	bytes.device += more;
 	/* asking has made the context */
 	bytes.device -= other_bytes(control);

@@ -60,6 +60,12 @@ typedef struct gg_cuda_meter
 	uint64_t	peak;
 } gg_cuda_meter;
 
+/*
+ * device.cu: bytes of the thread's device, those that are free and all, also where they are the
+ * host's
+ */
+extern gg_status gg_cuda_memory(uint64_t *available, uint64_t *total);
+
 /* memory.cu: as cudaMalloc() and cudaFree(), or in the order of the calling thread's work. */
 extern cudaError_t gg_cuda_malloc(void **memory, size_t bytes);
 extern void gg_cuda_free(void *memory);
@@ -101,12 +107,11 @@ public:
 		if (error != cudaSuccess)
 		{
 			gg_status	status = gg_cuda_status(error, "gg_cuda_buffer", "cudaMalloc");
-			size_t		available = 0;
-			size_t		total = 0;
+			uint64_t	available = 0;
+			uint64_t	total = 0;
 
 			data_ = NULL;
-			if (status.code == GG_EDEVICE_MEMORY &&
-				cudaMemGetInfo(&available, &total) == cudaSuccess)
+			if (status.code == GG_EDEVICE_MEMORY && gg_cuda_memory(&available, &total).code == GG_OK)
 				snprintf(status.message, sizeof(status.message),
 						 "could not allocate %llu bytes of device memory, %llu of %llu are free",
 						 (unsigned long long) bytes, (unsigned long long) available,

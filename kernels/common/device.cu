@@ -3,9 +3,11 @@
  *		Devices: what they can do, whether there is code for them, their contexts, their errors.
  */
 #include <atomic>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "cuda.h"
+#include "engine/rules/device_memory.h"
 
 /* Asynchronous copies, m16n8k16 products and reductions of a warp begin with Ampere. */
 #define LEAST_CAPABILITY 8
@@ -287,15 +289,40 @@ memory_speed(int device)
 	return (uint32_t) std::max<int64_t>((int64_t) khz * 2 * (bits / 8) / 1000000, 1);
 }
 
+gg_status
+gg_cuda_memory(uint64_t *available, uint64_t *total)
+{
+	size_t		free_bytes = 0;
+	size_t		all_bytes = 0;
+	int			device = 0;
+	int			integrated = 0;
+
+	GG_CUDA_TRY(cudaMemGetInfo(&free_bytes, &all_bytes));
+	*available = free_bytes;
+	*total = all_bytes;
+	GG_CUDA_TRY(cudaGetDevice(&device));
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, device));
+	if (integrated)
+	{
+		char		meminfo[8192];
+		FILE	   *file = fopen("/proc/meminfo", "re");
+		const size_t length = file == NULL ? 0 : fread(meminfo, 1, sizeof(meminfo) - 1, file);
+
+		meminfo[length] = '\0';
+		if (file != NULL)
+			(void) fclose(file);
+		gg_integrated_memory(meminfo, available, total);
+	}
+	return gg_ok();
+}
+
 /* gg_engine.device_info; makes the device's context, for free memory is known only through one */
 gg_status
 gg_cuda_device_info(int device, gg_device_info *info)
 {
 	struct cudaDeviceProp properties;
-	size_t		available = 0;
-	size_t		total = 0;
 	int			before = 0;
-	cudaError_t error;
+	gg_status	status;
 
 	memset(info, 0, sizeof(*info));
 	GG_CUDA_TRY(cudaGetDevice(&before));
@@ -303,14 +330,12 @@ gg_cuda_device_info(int device, gg_device_info *info)
 		device = before;
 	GG_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
 	GG_CUDA_TRY(cudaSetDevice(device));
-	error = cudaMemGetInfo(&available, &total);
+	status = gg_cuda_memory(&info->free_bytes, &info->total_bytes);
 	if (before != device)
 		(void) cudaSetDevice(before);
-	GG_TRY(gg_cuda_status(error, __func__, "cudaMemGetInfo"));
+	GG_TRY(status);
 	snprintf(info->name, sizeof(info->name), "%.63s", properties.name);
 	memcpy(info->uuid, properties.uuid.bytes, sizeof(info->uuid));
-	info->total_bytes = total;
-	info->free_bytes = available;
 	info->speed = memory_speed(device);
 	return gg_ok();
 }

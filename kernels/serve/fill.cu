@@ -797,12 +797,12 @@ static gg_status
 open_with(const gg_dataset *data, const gg_graph *graph, const gg_shape *shape,
 		  const gg_control *control, gg_index *index)
 {
-	size_t		free_bytes = 0;
-	size_t		total_bytes = 0;
+	uint64_t	free_bytes = 0;
+	uint64_t	total_bytes = 0;
 	cudaStream_t stream;
 
 	GG_TRY(search_device_find(&index->device));
-	GG_CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
+	GG_TRY(gg_cuda_memory(&free_bytes, &total_bytes));
 	GG_TRY(create(shape, free_bytes >= gg_cuda_shape_bytes(shape) + RESERVE_BYTES, index));
 	stream = index->stream.get();
 	GG_TRY(index_copy_rows(index, 0, (const char *) data->rows,

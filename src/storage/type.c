@@ -293,13 +293,12 @@ StaticAssertDecl(offsetof(Vector, x) == offsetof(HalfVector, x) &&
 Datum
 GgValueOfQuery(const GgOpclass *opclass, const float *query, uint32 dimensions)
 {
-	const bool	half = opclass->element == GG_ELEMENT_F16;
 	const Size	bytes = offsetof(Vector, x) + dimensions * gg_element_size(opclass->element);
 	Vector	   *value = palloc0(bytes);
 
 	SET_VARSIZE(value, bytes);
 	value->dim = (int16) dimensions;
-	if (half)
+	if (opclass->element == GG_ELEMENT_F16)
 		gg_floats_to_halves(query, (uint16_t *) value->x, dimensions);
 	else
 		memcpy(value->x, query, dimensions * sizeof(float));

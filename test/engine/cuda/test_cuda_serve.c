@@ -36,6 +36,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "../harness.h"
 #include "../serve_bulk.h"
@@ -1671,6 +1672,25 @@ test_devices(void)
 	CHECK(gg_cuda_engine.device_info(count, &info).code != GG_OK, "a device too many");
 }
 
+/* Of a device that shares the host's memory: test_device_memory has the cases. */
+static void
+test_integrated(void)
+{
+	const uint64_t host = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE);
+	gg_device_info info;
+
+	CHECK_OK(gg_cuda_engine.device_info(0, &info), "device_info");
+	if (strcmp(info.name, "emulated device") != 0)
+		return;
+	(void) setenv("GG_EMULATE_INTEGRATED", "1", 1);
+	CHECK_OK(gg_cuda_engine.device_info(0, &info), "device_info");
+	CHECK(info.total_bytes <= host / 2 && info.free_bytes <= info.total_bytes &&
+		  info.free_bytes > 0, "%llu of %llu, of the host %llu",
+		  (unsigned long long) info.free_bytes, (unsigned long long) info.total_bytes,
+		  (unsigned long long) host);
+	(void) unsetenv("GG_EMULATE_INTEGRATED");
+}
+
 static void
 test_refused_batches(void)
 {
@@ -1694,6 +1714,7 @@ main(void)
 	if (!CHECK_OK(gg_cuda_engine.probe(GG_USE_SEARCH), "probe"))
 		return harness_finish();
 	harness_run("devices", test_devices);
+	harness_run("integrated", test_integrated);
 	harness_run("fill, edges", test_fill_edges);
 	harness_run("fill", test_fill);
 	harness_run("take", test_take);

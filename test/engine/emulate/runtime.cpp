@@ -10,7 +10,7 @@
  * belong to them.  That a kernel reads another one's memory is not seen.
  *
  * GG_EMULATE_SMS in the environment: how many multiprocessors.  GG_EMULATE_DEVICES: how many
- * devices, 1 without it.
+ * devices, 1 without it.  GG_EMULATE_INTEGRATED: their memory is the host's.
  */
 #include <algorithm>
 #include <map>
@@ -253,6 +253,9 @@ cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 	{
 		case cudaDevAttrMultiProcessorCount:
 			*value = emulate::multiprocessors();
+			return cudaSuccess;
+		case cudaDevAttrIntegrated:
+			*value = getenv("GG_EMULATE_INTEGRATED") != NULL;
 			return cudaSuccess;
 		case cudaDevAttrMemoryClockRate:
 			*value = 1000000;

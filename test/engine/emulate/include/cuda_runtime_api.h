@@ -110,6 +110,7 @@ struct cudaPointerAttributes
 enum cudaDeviceAttr
 {
 	cudaDevAttrMultiProcessorCount = 16,
+	cudaDevAttrIntegrated = 18,
 	cudaDevAttrMemoryClockRate = 36,
 	cudaDevAttrGlobalMemoryBusWidth = 37,
 	cudaDevAttrComputeCapabilityMajor = 75,
