@@ -55,7 +55,8 @@ sub sample_of { my ($share, @of) = @_; return grep { rand() < $share } @of }
 # A part's time begins when its servers run.
 sub start_clock { $end = time + $seconds; return }
 
-sub seconds_left { return $end - time }
+# With TORTURE_FIRST there are none left once a part has found something.
+sub seconds_left { return $ENV{TORTURE_FIRST} && -e found_file() ? -1 : $end - time }
 
 sub state_file
 {
@@ -102,7 +103,7 @@ sub rounds
 	start_clock() if !defined $end;
 	while ($round == $first || (seconds_left() > 0 && !defined $only))
 	{
-		last if $ENV{TORTURE_FIRST} && -e found_file();
+		last if $ENV{TORTURE_FIRST} && seconds_left() < 0;
 		srand(($seed * 1000003 + $round * 7919) % 4294967291);
 		my @wrong = $code->($round);
 

@@ -330,8 +330,10 @@ sub compare
 	}
 	my %in_truth = map { $_->[0] => 1 } @$plain_rows;
 	$s->{strangers} = [ grep { !$in_truth{$_} } map { $_->[0] } @$rows ];
-	return (scalar(grep { $_ <= $last + $tolerance } @sorted[ 0 .. min($#sorted, $#truth) ]),
-		scalar @truth);
+	# rows that tie with the last one are those of equal bits, which few of an equal direction have
+	my $wanted = $s->{ties} ? min(scalar @truth, $s->{limit}) : @truth;
+	my $counted = min(scalar @sorted, $wanted);
+	return (scalar(grep { $_ <= $last + $tolerance } @sorted[ 0 .. $counted - 1 ]), $wanted);
 }
 
 # What the distances that the server returned are.

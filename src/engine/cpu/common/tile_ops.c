@@ -47,6 +47,14 @@ any_screen(float *sums, float bias, const float *biases, float factor, float lea
 	return hits;
 }
 
+/* Other threads look at the ids of a list without its lock: join_mark_known(). */
+static inline __attribute__((always_inline)) void
+put_entry(uint32_t *ids, float *distances, uint32_t at, uint32_t id, float distance)
+{
+	__atomic_store_n(&ids[at], id | GG_ENTRY_NEW, __ATOMIC_RELAXED);
+	distances[at] = distance;
+}
+
 static inline __attribute__((always_inline)) float
 any_enter(uint32_t *ids, float *distances, uint32_t stride, float worst,
 		  float distance, uint32_t id, uint64_t *entered)
@@ -61,8 +69,7 @@ any_enter(uint32_t *ids, float *distances, uint32_t stride, float worst,
 		return worst;
 	while (distances[at] != worst)
 		at++;
-	ids[at] = id | GG_ENTRY_NEW;
-	distances[at] = distance;
+	put_entry(ids, distances, at, id, distance);
 	for (uint32_t i = 0; i < stride; i++)
 		max = distances[i] > max ? distances[i] : max;
 	++*entered;
@@ -111,8 +118,7 @@ any_enter_ordered(uint32_t *ids, float *distances, uint32_t stride, float worst,
 		for (uint32_t i = (uint32_t) at + 1; i < stride; i++)
 			max = distances[i] > max ? distances[i] : max;
 	}
-	ids[at] = id | GG_ENTRY_NEW;
-	distances[at] = distance;
+	put_entry(ids, distances, at, id, distance);
 	++*entered;
 	return max;
 }
@@ -288,8 +294,7 @@ enter_avx2(uint32_t *ids, float *distances, uint32_t stride, float worst,
 											_mm256_set1_ps(worst), _CMP_EQ_OQ))) == 0)
 		at += 8;
 	at += (uint32_t) __builtin_ctz(where);
-	ids[at] = id | GG_ENTRY_NEW;
-	distances[at] = distance;
+	put_entry(ids, distances, at, id, distance);
 	for (uint32_t i = 0; i < stride; i += 8)
 		max = _mm256_max_ps(max, _mm256_loadu_ps(distances + i));
 	half = _mm_max_ps(_mm256_castps256_ps128(max), _mm256_extractf128_ps(max, 1));
@@ -414,8 +419,7 @@ enter_64_avx512(uint32_t *ids, float *distances, float worst, float distance, ui
 		(uint64_t) _mm512_cmp_ps_mask(x3, w, _CMP_EQ_OQ) << 48;
 	at = (uint32_t) __builtin_ctzll(where);
 	where &= -where;
-	ids[at] = id | GG_ENTRY_NEW;
-	distances[at] = distance;
+	put_entry(ids, distances, at, id, distance);
 	x0 = _mm512_mask_mov_ps(x0, (__mmask16) where, d);
 	x1 = _mm512_mask_mov_ps(x1, (__mmask16) (where >> 16), d);
 	x2 = _mm512_mask_mov_ps(x2, (__mmask16) (where >> 32), d);
@@ -456,8 +460,7 @@ enter_avx512(uint32_t *ids, float *distances, uint32_t stride, float worst,
 		max = _mm512_max_ps(max, x);
 	}
 	at += (uint32_t) __builtin_ctz(where);
-	ids[at] = id | GG_ENTRY_NEW;
-	distances[at] = distance;
+	put_entry(ids, distances, at, id, distance);
 	++*entered;
 	return _mm512_reduce_max_ps(max);
 }
