@@ -1,10 +1,11 @@
-# What the TAP tests share.
+# What the TAP tests share. "use Gpugraph" is all that a test needs, before modules of ours: it has
+# strict, warnings, Test::More and PostgreSQL's modules with it.
 package Gpugraph;
 
 use strict;
 use warnings;
 
-use Exporter 'import';
+use Exporter ();
 use File::Basename qw(dirname);
 use IPC::Run ();
 use PostgreSQL::Test::Cluster;
@@ -13,12 +14,27 @@ use Test::More;
 use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node newer_node newer_nodes forget_newer_options upgrade_node init_node
-	load_helpers
-	make_items make_many_items
-	index_is_complete answers start_psql finish_psql has_ended start_pgbench repeat_psql wait_for
-	kill_9 kill_9_server wait_until_up wait_for_progress find_build make_signal_build backend_pid
-	hold_lock hold_at rests_at);
+our @EXPORT = (@Test::More::EXPORT, @PostgreSQL::Test::Utils::EXPORT,
+	qw(finish_test start_standby new_node newer_node newer_nodes forget_newer_options
+	upgrade_node init_node load_helpers make_items make_many_items index_is_complete answers
+	start_psql finish_psql has_ended start_pgbench repeat_psql wait_for kill_9 kill_9_server
+	wait_until_up wait_for_progress find_build make_signal_build backend_pid hold_lock hold_at
+	rests_at));
+
+sub import
+{
+	strict->import;
+	warnings->import;
+	goto &Exporter::import;
+}
+
+# The end of a test, whose servers stop in this order.
+sub finish_test
+{
+	$_->stop for @_;
+	done_testing();
+	return;
+}
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -100,6 +116,19 @@ sub new_node
 	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 	load_helpers($node);
 	return $node;
+}
+
+# A standby of what a server has now, with more settings if there are any.
+sub start_standby
+{
+	my ($primary, $name, $conf) = @_;
+	my $standby = PostgreSQL::Test::Cluster->new($name);
+
+	$primary->backup($name);
+	$standby->init_from_backup($primary, $name, has_streaming => 1);
+	$standby->append_conf('postgresql.conf', $conf) if defined $conf;
+	$standby->start;
+	return $standby;
 }
 
 # The SQL functions of the pgTAP tests: make_data(), make_queries(), recall(), ...

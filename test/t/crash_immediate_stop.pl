@@ -1,13 +1,7 @@
 # An immediate stop during inserts, VACUUM and CREATE INDEX leaves an index that agrees with its
 # table.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
+use Time::HiRes qw(usleep);
 
 my $node = new_node('immediate');
 make_items($node, 3000, 16);
@@ -96,5 +90,4 @@ $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'stopped after CREATE INDEX', 'more');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # kill -9 of a backend that builds, inserts or vacuums, and of the postmaster: the server comes back
 # with an index that agrees with its table.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('kill9', conf => "restart_after_crash = on\n");
@@ -98,5 +92,4 @@ ok(defined wait_for(sub { return $node->start(fail_ok => 1); }), 'the server sta
 index_is_complete($node, 'postmaster killed');
 index_is_complete($node, 'postmaster killed', 'more');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -2,12 +2,6 @@
 # their rows once, however often pages are merged, given back and used again; VACUUM beside merges
 # leaves no row that was recycled. All answers of the index are compared with those of the table in
 # the same snapshot.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -197,5 +191,4 @@ cmp_ok(merge_info($node, 'total_bytes'), '<=', 2 * $size + 16 * 8192,
 	'what was parked is used again');
 index_is_complete($node, 'at the end');
 
-$node->stop;
-done_testing();
+finish_test($node);

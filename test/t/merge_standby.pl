@@ -1,13 +1,6 @@
 # Merges on a standby: queries are cancelled or right, the replica is equal, a replica that is
 # promoted in the midst of a merge goes on and loses no space, and so does recovery to a point of
 # it.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 

@@ -1,22 +1,11 @@
 # A query on a replica that still needs blocks that the primary has begun to use again is cancelled;
 # it never returns other rows.
-use strict;
-use warnings;
-
-use IPC::Run ();
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
+use IPC::Run ();
 
 my $primary = new_node('primary', init => { allows_streaming => 1 });
-$primary->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($primary, 'backup', has_streaming => 1);
-$replica->append_conf('postgresql.conf',
+my $replica = start_standby($primary, 'replica',
 	"max_standby_streaming_delay = 0\nhot_standby_feedback = off\n");
-$replica->start;
 make_items($primary, 2000, 8);
 $primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
 $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
@@ -53,6 +42,4 @@ is(answers($replica), answers($primary), 'and answers as the primary does');
 is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
 	'0 ', 'its index is sound');
 
-$replica->stop;
-$primary->stop;
-done_testing();
+finish_test($replica, $primary);

@@ -1,20 +1,9 @@
 # A streaming replica answers as its primary does, over cycles of inserts, deletes and VACUUM;
 # promoted, it goes on.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $primary = new_node('primary', init => { allows_streaming => 1 });
-$primary->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($primary, 'backup', has_streaming => 1);
-$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = 30s\n");
-$replica->start;
+my $replica = start_standby($primary, 'replica', "max_standby_streaming_delay = 30s\n");
 make_items($primary, 2000, 16);
 
 sub equal
@@ -79,5 +68,4 @@ $replica->safe_psql('postgres', 'DELETE FROM items WHERE id < 50000000');
 $replica->safe_psql('postgres', 'VACUUM items');
 index_is_complete($replica, 'promoted');
 
-$replica->stop;
-done_testing();
+finish_test($replica);

@@ -1,14 +1,8 @@
 # VACUUM beside selects, inserts and deletes. A select never returns a row twice, a row out of order
 # (which would be a recycled TID) or fewer rows than its LIMIT, and in the end the index agrees with
 # its table.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(time);
-
 use Gpugraph;
+use Time::HiRes qw(time);
 
 my $node = new_node('races');
 make_items($node, 2000, 8);
@@ -94,5 +88,4 @@ $reindexing->finish;
 is($reindex_err, '', 'REINDEX CONCURRENTLY met no error');
 index_is_complete($node, 'after REINDEX CONCURRENTLY');
 
-$node->stop;
-done_testing();
+finish_test($node);
