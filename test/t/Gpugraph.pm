@@ -15,11 +15,11 @@ use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = (@Test::More::EXPORT, @PostgreSQL::Test::Utils::EXPORT,
-	qw(finish_test start_standby new_node newer_node newer_nodes forget_newer_options
-	upgrade_node init_node load_helpers make_items make_many_items index_is_complete answers
-	start_psql finish_psql has_ended start_pgbench repeat_psql wait_for kill_9 kill_9_server
-	wait_until_up wait_for_progress find_build make_signal_build backend_pid hold_lock hold_at
-	rests_at));
+	qw(finish_test start_standby is_equal start_cursor insert_for_ever new_node newer_node
+	newer_nodes forget_newer_options upgrade_node init_node load_helpers make_items
+	make_many_items index_is_complete answers start_psql finish_psql has_ended start_pgbench
+	repeat_psql wait_for kill_9 kill_9_server wait_until_up wait_for_progress find_build
+	make_signal_build backend_pid hold_lock hold_at rests_at));
 
 sub import
 {
@@ -129,6 +129,20 @@ sub start_standby
 	$standby->append_conf('postgresql.conf', $conf) if defined $conf;
 	$standby->start;
 	return $standby;
+}
+
+# A standby has what its primary has: three tests.
+sub is_equal
+{
+	my ($standby, $primary, $what) = @_;
+
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	is(answers($standby), answers($primary), "$what: equal answers");
+	is(join(' ', ($standby->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
+		'0 ', "$what: sound on the standby");
+	is($standby->safe_psql('postgres', "SELECT complete('items')"), 'ok',
+		"$what: every row is found on the standby");
+	return;
 }
 
 # The SQL functions of the pgTAP tests: make_data(), make_queries(), recall(), ...
@@ -244,6 +258,48 @@ sub has_ended
 
 	eval { $session->{harness}->pump_nb; };
 	return !$session->{harness}->pumpable;
+}
+
+# A session with a cursor c by the distances from query 1, of which five rows are read, and d from
+# query 2. More goes into {in}; it is closed by finish_psql().
+sub start_cursor
+{
+	my ($node) = @_;
+	my %session = (out => '', err => '', in => <<'SQL');
+SET enable_seqscan = off;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+DECLARE d CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
+FETCH 5 FROM c;
+SELECT 'opened';
+SQL
+
+	$session{harness} = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err});
+	wait_for(sub { $session{harness}->pump_nb; return $session{out} =~ /opened/ });
+	like($session{out}, qr/opened/, 'cursors are open');
+	$session{out} = '';
+	return \%session;
+}
+
+# A session that inserts into a table what a query selects for each i, one by one, and has inserted
+# more than so many.
+sub insert_for_ever
+{
+	my ($node, $table, $query, $most) = @_;
+	my $before = $node->safe_psql('postgres', "SELECT count(*) FROM $table");
+	my $session = start_psql($node, <<"SQL");
+DO \$\$
+BEGIN
+	FOR i IN 1 .. 1000000 LOOP
+		INSERT INTO $table $query;
+		COMMIT;
+	END LOOP;
+END \$\$;
+SQL
+
+	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM $table") > $before + $most });
+	return $session;
 }
 
 # A pgbench in the background, for finish_psql(). Its scripts are pairs of name@weight and text.
