@@ -1,5 +1,92 @@
-# Shell functions that ageing, batch, codes, devices, filters, large, learn and month share; sourced
-# after test/lib.sh.
+# Shell functions that the benches share; sourced by bash when $here is this folder.
+# shellcheck source=test/lib.sh
+. "$here/../lib.sh"
+
+bench=$(basename "$0")
+workers=$(($(nproc) - 1))
+cluster=$bench			# its server, which ends with it
+keep=					# the server stays, stopped
+scratch=				# a folder that goes with the bench
+began=()				# of ours, what runs in the background
+
+# What begins a bench's file, its comment, is its help.
+usage()
+{
+	sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+	exit "$1"
+}
+
+# read_options PART ... -- "$@": of the bench's command line, the PARTs (patterns) that are named,
+# into parts, and options. $options names these, each as NAME=DEFAULT, which takes a value; NAME,
+# which sets the variable to yes; no-NAME, which empties it; or NAME+, which adds a value to an
+# array. The variable is called NAME, with _ for -, or as :VARIABLE behind NAME says. All benches
+# have --server, --name, --no-setup and --help.
+read_options()
+{
+	local -A entries=()
+	local named=() entry option part variable
+
+	# shellcheck disable=SC2154
+	for entry in $options server+ "name=$bench-$(date +%Y%m%d-%H%M%S)" no-setup; do
+		variable=${entry%%[=+]*} option=${entry%%[=+:]*}
+		variable=${variable#*:} variable=${variable#no-} variable=${variable//-/_}
+		case $entry in
+			*=*) declare -g "$variable=${entry#*=}" && entry=$variable= ;;
+			*+) declare -ga "$variable=()" && entry=$variable+ ;;
+			no-*) declare -g "$variable=yes" && entry=$variable ;;
+			*) declare -g "$variable=" && entry=$variable=yes ;;
+		esac
+		entries[$option]=$entry
+	done
+	parts=()
+	while [ "$1" != -- ]; do
+		named+=("$1")
+		shift
+	done
+	shift
+	while [ $# -gt 0 ]; do
+		entry=
+		case $1 in
+			--help | -h) usage 0 ;;
+			--?*) entry=${entries[${1#--}]:-} ;;
+			*)
+				for part in ${named[@]+"${named[@]}"}; do
+					# shellcheck disable=SC2053
+					[[ $1 != $part ]] || { parts+=("$1") && shift && continue 2; }
+				done
+				;;
+		esac
+		case $entry in
+			'') die "there is no $1: --help" ;;
+			*=yes) declare -g "$entry" ;;
+			*[=+])
+				[ $# -gt 1 ] || usage 2
+				variable=${entry%[=+]}
+				if [[ $entry == *= ]]; then
+					declare -g "$variable=$2"
+				else
+					local -n array=$variable
+					array+=("$2")
+					unset -n array
+				fi
+				shift
+				;;
+			*) declare -g "$entry=" ;;
+		esac
+		shift
+	done
+}
+
+finish()
+{
+	[ ${#began[@]} = 0 ] || kill "${began[@]}" 2>/dev/null || true
+	if [ -n "$keep" ]; then
+		cluster_halt "$cluster"
+	else
+		cluster_stop "$cluster"
+	fi
+	rm -rf "$scratch"
+}
 
 # read_set SET NQ: the numbers of a set, into n nq dim latent clusters metric seed, and its operator
 # class and operator. SET is a name, whose set has NQ queries, or all numbers as generate has them.
@@ -23,20 +110,24 @@ read_set()
 	esac
 }
 
-# open_bench NAME SETUP: build, and make an empty results/NAME.tsv ($tsv). SETUP: look for what is
-# missing on this machine, unless empty.
+# open_bench: build, and make an empty results/$name.tsv ($tsv), after a look for what is missing on
+# this machine, unless --no-setup
 open_bench()
 {
 	work=$top/build/bench
 	results=$top/results
-	tsv=$results/$1.tsv
+	# shellcheck disable=SC2154
+	tsv=$results/$name.tsv
 	mkdir -p "$work/bin" "$work/data" "$results"
 	: >"$tsv"
-	[ -z "$2" ] || "$top/test/setup"
+	[ -z "$setup" ] || "$top/test/setup"
 	make -s -C "$here" OUT="$work/bin" PG_CONFIG="$PG_CONFIG"
 	place
 	make -s -C "$top" WERROR="${WERROR:-1}" all
 	pg_tree
+	scratch=$(mktemp -d "${TMPDIR:-/tmp}/gpugraph-$bench.XXXXXX")
+	trap finish EXIT
+	trap 'exit 130' INT TERM
 }
 
 # start_server NAME MEMORY [SETTING=VALUE ...]: a server of 3/10 of the machine's memory, 40 GB at

@@ -11,22 +11,54 @@
  * int2[:NODES MEASURED BY ROW]; then ns/dist has the time of these, too.
  * Not a test: it asserts nothing.  To build it, from the top:
  *
- *	cc -std=gnu11 -O2 -Isrc -Itest/engine -o measure_recall test/engine/measure_recall.c \
- *		test/engine/harness.c src/engine/*/*.c src/engine/cpu/*/*.c -lm -lpthread
+ *	make -C test/engine all NAMES=measure_recall
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../../src/engine/cpu/serve/index.h"
 #include "algorithm_option.h"
 #include "harness.h"
-#include "measure.h"
 
 #define K 10
 #define LID_K 100
 #define MADE_QUERIES 1000
+
+static void
+need_ok(gg_status status)
+{
+	if (status.code == GG_OK)
+		return;
+	fprintf(stderr, "%s: %s (code %d)\n", status.where, status.message, (int) status.code);
+	exit(1);
+}
+
+/* Processor time: the machine may have other things to do. */
+static double
+cpu_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
+}
+
+static gg_metric
+parse_metric(const char *name)
+{
+	static const char *const names[] = {"l2", "ip", "cosine", "l1"};
+
+	for (int i = 0; i < 4; i++)
+	{
+		if (strcmp(name, names[i]) == 0)
+			return (gg_metric) (i + 1);
+	}
+	fprintf(stderr, "no metric %s\n", name);
+	exit(2);
+}
 
 static float *
 read_floats(const char *path, size_t *count)

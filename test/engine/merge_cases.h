@@ -410,7 +410,7 @@ test_by_search_apart(void)
 {
 	harness_spec spec = {.n = harness_size(7000, 4),.dim = 24,.metric = GG_METRIC_L2,
 	.element = GG_ELEMENT_F32,.seed = 81};
-	const uint32_t nq = 100;
+	const uint32_t nq = spec.n >= 1000 ? 100 : spec.n / 10;
 
 	/* of one part, of none */
 	for (int loose = harness_fewer(); loose < 2; loose++)

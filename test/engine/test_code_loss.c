@@ -52,7 +52,7 @@ check_loss(harness_shape shape, uint32_t dim, gg_metric metric, double least, do
 	double		loss[GG_LOSS_LISTS];
 	double		again[GG_LOSS_LISTS];
 
-	make(shape, 4000, dim, metric);
+	make(shape, harness_size(4000, 8), dim, metric);
 	lose(GG_CODES_INT8, 1, loss);
 	for (int i = 0; i < GG_LOSS_LISTS; i++)
 		CHECK(loss[i] >= least && loss[i] <= most, "%s: loss %d is %.4f", what, i, loss[i]);
@@ -76,7 +76,7 @@ check_errors(void)
 	double		loss[GG_LOSS_LISTS];
 	gg_dataset	halves;
 
-	make(SHAPE_MANIFOLD, 4000, 96, GG_METRIC_L2);
+	make(SHAPE_MANIFOLD, harness_size(4000, 8), 96, GG_METRIC_L2);
 	halves = data;
 	halves.element = GG_ELEMENT_F16;
 	CHECK(gg_cpu_code_loss(&halves, &graph, &kind, NULL, loss).code == GG_EINVAL, "float16 rows");

@@ -523,7 +523,7 @@ check_errors(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim)
 {
 	harness_random random = {7 + dim};
 	const int	rotations = harness_fewer() ? 3 : 8;
-	const int	rows = dim > 2000 ? 8 : (int) harness_size(32, 4);
+	const int	rows = dim > 2000 ? 8 : harness_small() ? 8 : 32;
 	float	   *row = malloc(dim * sizeof(float));
 	float	   *query = malloc(dim * sizeof(float));
 	double		squares = 0;

@@ -140,34 +140,15 @@ BEGIN
 		what));
 END $$;
 
-SELECT try_life('tsdg');
-VACUUM life;
-SELECT try_recall('tsdg', 'VACUUM');
-SELECT gpugraph_merge('life_idx');
-SELECT try_recall('tsdg', 'a merge');
-REINDEX INDEX life_idx;
-SELECT try_recall('tsdg', 'REINDEX');
-REINDEX INDEX CONCURRENTLY life_idx;
-SELECT try_recall('tsdg', 'REINDEX CONCURRENTLY');
-VACUUM FULL life;
-SELECT try_recall('tsdg', 'VACUUM FULL');
-DROP TABLE life;
-
-SELECT try_life('grnnd');
-VACUUM life;
-SELECT try_recall('grnnd', 'VACUUM');
-SELECT gpugraph_merge('life_idx');
-SELECT try_recall('grnnd', 'a merge');
-REINDEX INDEX life_idx;
-SELECT try_recall('grnnd', 'REINDEX');
-REINDEX INDEX CONCURRENTLY life_idx;
-SELECT try_recall('grnnd', 'REINDEX CONCURRENTLY');
-VACUUM FULL life;
-SELECT try_recall('grnnd', 'VACUUM FULL');
-TRUNCATE life;
-INSERT INTO life SELECT * FROM items;
-SELECT try_recall('grnnd', 'TRUNCATE');
-DROP TABLE life;
+SELECT unnest(ARRAY[format('SELECT try_life(%L)', a), 'VACUUM life',
+	format('SELECT try_recall(%L, ''VACUUM'')', a), $$SELECT gpugraph_merge('life_idx')$$,
+	format('SELECT try_recall(%L, ''a merge'')', a), 'REINDEX INDEX life_idx',
+	format('SELECT try_recall(%L, ''REINDEX'')', a), 'REINDEX INDEX CONCURRENTLY life_idx',
+	format('SELECT try_recall(%L, ''REINDEX CONCURRENTLY'')', a), 'VACUUM FULL life',
+	format('SELECT try_recall(%L, ''VACUUM FULL'')', a), 'TRUNCATE life',
+	'INSERT INTO life SELECT * FROM items', format('SELECT try_recall(%L, ''TRUNCATE'')', a),
+	'DROP TABLE life'])
+	FROM unnest('{tsdg,grnnd}'::text[]) a \gexec
 
 -- parameters reach the engine, in builds and merges: fewer edges, fewer distances
 DROP TABLE queries;

@@ -20,17 +20,6 @@ INSERT INTO shapes VALUES ('d < r'), ('d <= r'), ('r > d'), ('r >= d'), ('1 - d 
 	('trunc(d::numeric, 7) <= trunc(r::numeric, 7)'), ('d < r AND d < r + 1 AND cat >= 0'),
 	('func < r'), ('1 - func > 1 - r'), ('swapped < r');
 
--- The distance behind which a query's nearest k rows lie.
-CREATE FUNCTION radius(rel text, op text, query text, k int, filter text DEFAULT 'true')
-	RETURNS float8 LANGUAGE plpgsql AS $$
-DECLARE
-	r float8;
-BEGIN
-	PERFORM use_index(false);
-	EXECUTE format('SELECT avg(d) FROM (SELECT val %s %L AS d FROM %I WHERE %s ORDER BY 1
-		LIMIT 2 OFFSET %s) s', op, query, rel, filter, k - 1) INTO r;
-	RETURN r;
-END $$;
 CREATE FUNCTION statement(rel text, op text, query text, shape text, r float8, rest text)
 	RETURNS text LANGUAGE sql AS $$
 	SELECT format('SELECT id FROM %I WHERE ', rel) ||
@@ -41,14 +30,6 @@ CREATE FUNCTION statement(rel text, op text, query text, shape text, r float8, r
 			ELSE 'l1_distance' END, query)),
 		'swapped', format('(%L %s val)', query, op)), 'NOT (', 'NOT (')
 		|| format(' ORDER BY val %s %L ', op, query) || rest $$;
-CREATE FUNCTION ids(sql text, index boolean) RETURNS int[] LANGUAGE plpgsql AS $$
-DECLARE
-	answer int[];
-BEGIN
-	PERFORM use_index(index);
-	EXECUTE 'SELECT array_agg(id) FROM (' || sql || ') s' INTO answer;
-	RETURN coalesce(answer, '{}');
-END $$;
 
 -- Over all queries, of the nearest k rows: rows that plain plans have and the index has not, rows
 -- that it has and they have not, rows twice, and the most that a scan returned beyond k.

@@ -9,28 +9,11 @@ ANALYZE items;
 CREATE TABLE others AS SELECT id, val FROM items WHERE id % 97 = 0;
 ANALYZE others;
 
-CREATE FUNCTION ids(sql text, index boolean) RETURNS int[] LANGUAGE plpgsql AS $$
-DECLARE
-	answer int[];
-BEGIN
-	PERFORM use_index(index);
-	EXECUTE 'SELECT array_agg(id ORDER BY id) FROM (' || sql || ') s' INTO answer;
-	RETURN coalesce(answer, '{}');
-END $$;
 -- Does a plan read the index for rows within a distance, and need no sort of its own?
 CREATE FUNCTION by_range(sql text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM use_index(true);
 	RETURN plan_of(sql) ~ 'Index Scan using items_idx.*Order By';
-END $$;
-CREATE FUNCTION radius(op text, query text, k int) RETURNS float8 LANGUAGE plpgsql AS $$
-DECLARE
-	r float8;
-BEGIN
-	PERFORM use_index(false);
-	EXECUTE format('SELECT avg(d) FROM (SELECT val %s %L AS d FROM items ORDER BY 1
-		LIMIT 2 OFFSET %s) s', op, query, k - 1) INTO r;
-	RETURN r;
 END $$;
 
 -- Over all queries: statements that the index was not read for, and those with other rows.
@@ -44,9 +27,9 @@ BEGIN
 	FOR query IN SELECT val::text FROM queries ORDER BY q LOOP
 		sql := 'SELECT id FROM items WHERE ' || regexp_replace(regexp_replace(shape, '\mD\M',
 			format('(val %s %L)', op, query), 'g'), '\mR\M',
-			format('(%s::float8)', radius(op, query, k)), 'g');
+			format('(%s::float8)', radius('items', op, query, k)), 'g');
 		by_others := by_others + (NOT by_range(sql))::int;
-		wrong := wrong + (ids(sql, true) <> ids(sql, false))::int;
+		wrong := wrong + (ids(sql, true, true) <> ids(sql, false, true))::int;
 	END LOOP;
 END $$;
 
@@ -83,9 +66,10 @@ SELECT is(c::text, '(0,0)', shape) FROM unnest(ARRAY[
 	'D < R AND D < R * 2', 'NOT D > R', 'round(D::numeric, 6) <= R',
 	'D < (SELECT R)', '-D > -R']) shape,
 	differences('<->', shape, 60) c;
-SELECT is(count(*) FILTER (WHERE ids(sql, true) <> ids(sql, false)), 0::bigint,
+SELECT is(count(*) FILTER (WHERE ids(sql, true, true) <> ids(sql, false, true)), 0::bigint,
 	'in the order of distances, without LIMIT') FROM (SELECT format('SELECT id FROM items
-	WHERE val <-> %L < %s ORDER BY val <-> %1$L', val, radius('<->', val::text, 300)) FROM queries)
+	WHERE val <-> %L < %s ORDER BY val <-> %1$L', val, radius('items', '<->', val::text, 300))
+	FROM queries)
 	s(sql);
 SET gpugraph.iterative_scan = off;
 SELECT is(differences('<->', 'D < R', 200)::text, '(0,0)', 'under iterative_scan = off');
@@ -99,7 +83,8 @@ SELECT is(differences('<->', 'D < R', 10)::text, '(8,0)', 'not where it is disab
 RESET gpugraph.disable;
 
 -- statements that ask for a few of the rows, or for none
-SELECT val::text AS q, radius('<->', val::text, 40) AS r, radius('<->', val::text, 1) / 1000 AS none
+SELECT val::text AS q, radius('items', '<->', val::text, 40) AS r,
+	radius('items', '<->', val::text, 1) / 1000 AS none
 	FROM queries WHERE q = 3 \gset
 SELECT use_index(true);
 SELECT is((SELECT count(*) FROM (SELECT id FROM items WHERE val <-> :'q' < :r LIMIT 7) s),
@@ -113,7 +98,7 @@ SELECT ok((SELECT distances FROM gpugraph_last_scan()) < 2500, 'by a walk alone'
 SELECT ok(NOT EXISTS (SELECT FROM items WHERE val <-> :'q' < :none), 'NOT EXISTS');
 SELECT is((SELECT exact_lists FROM gpugraph_last_scan()) > 0, true, 'by a pass');
 
--- statements that write, and that lock
+-- statements that write
 CREATE FUNCTION written(sql text, index boolean) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	answer text;
@@ -132,30 +117,20 @@ SELECT unnest(ARRAY[is(written(sql, true), written(sql, false), left(sql, 30)),
 	(format('DELETE FROM items WHERE val <-> %L < %s', :'q', :r)),
 	(format('UPDATE items SET big = others.id FROM others WHERE items.id = others.id
 		AND items.val <-> %L < %s', :'q', :r * 2))) s(sql);
-SELECT unnest(ARRAY[ok(by_range(sql), 'FOR UPDATE'),
-	is(ids(sql, true), ids(sql, false), 'has the same rows')])
-	FROM format('SELECT id FROM items WHERE val <-> %L < %s FOR UPDATE', :'q', :r) sql;
-
--- similarity joins
-SELECT unnest(ARRAY[ok(by_range(sql), 'a join'),
-		is(ids(sql, true), ids(sql, false), 'has the same rows')])
-	FROM format('SELECT i.id * 10000 + o.id AS id FROM others o JOIN items i
-		ON i.val <-> o.val < %s', :r / 2) sql
-	UNION ALL
-	SELECT unnest(ARRAY[ok(by_range(sql), 'of each row its own distance'),
-		is(ids(sql, true), ids(sql, false), 'has the same rows')])
-	FROM format('SELECT i.id * 10000 + o.id AS id FROM others o JOIN items i
-		ON 1 - (o.val <-> i.val) > 1 - o.id %% 3 * %s AND i.id <> o.id', :r / 3) sql
-	UNION ALL
-	SELECT unnest(ARRAY[ok(by_range(sql), 'a left join'),
-		is(ids(sql, true), ids(sql, false), 'has the same rows')])
-	FROM format('SELECT coalesce(i.id, 0) * 10000 + o.id AS id FROM others o LEFT JOIN items i
-		ON i.val <-> o.val < %s AND i.id <> o.id', :r / 2) sql
-	UNION ALL
-	SELECT unnest(ARRAY[ok(by_range(sql), 'an anti-join'),
-		is(ids(sql, true), ids(sql, false), 'has the same rows')])
-	FROM format('SELECT id FROM others o WHERE NOT EXISTS (SELECT FROM items i
-		WHERE i.val <-> o.val < %s AND i.id <> o.id)', :r / 2) sql;
+-- FOR UPDATE, and similarity joins
+SELECT unnest(ARRAY[ok(by_range(sql), what),
+		is(ids(sql, true, true), ids(sql, false, true), what || ' has the same rows')])
+	FROM (VALUES
+	('FOR UPDATE', format('SELECT id FROM items WHERE val <-> %L < %s FOR UPDATE', :'q', :r)),
+	('a join', format('SELECT i.id * 10000 + o.id AS id FROM others o JOIN items i
+		ON i.val <-> o.val < %s', :r / 2)),
+	('of each row its own distance', format('SELECT i.id * 10000 + o.id AS id
+		FROM others o JOIN items i ON 1 - (o.val <-> i.val) > 1 - o.id %% 3 * %s AND i.id <> o.id',
+		:r / 3)),
+	('a left join', format('SELECT coalesce(i.id, 0) * 10000 + o.id AS id FROM others o
+		LEFT JOIN items i ON i.val <-> o.val < %s AND i.id <> o.id', :r / 2)),
+	('an anti-join', format('SELECT id FROM others o WHERE NOT EXISTS (SELECT FROM items i
+		WHERE i.val <-> o.val < %s AND i.id <> o.id)', :r / 2))) s(what, sql);
 
 -- parameters: NULL, NaN, infinity, and a plan for all of them
 SET plan_cache_mode = force_generic_plan;
@@ -173,7 +148,7 @@ END $$;
 SELECT use_index(true);
 SELECT ok(plan_of(format('EXECUTE within (%L, 1)', :'q')) ~ 'Order By', 'a generic plan');
 SELECT is(executed(quote_literal(:'q'), r), ids(format('SELECT id FROM items
-	WHERE val <-> %L::vector < %s', :'q', r), false), 'within ' || r)
+	WHERE val <-> %L::vector < %s', :'q', r), false, true), 'within ' || r)
 	FROM unnest(ARRAY[:'r', '0', '-1', 'NULL', '''NaN''', '''Infinity''', '1e300', '1e-300']) r;
 SELECT is(executed('NULL', '1'), '{}', 'of no query');
 DEALLOCATE within;

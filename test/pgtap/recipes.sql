@@ -25,7 +25,7 @@ SET gpugraph.itopk_size = 256;
 CREATE FUNCTION plan_has(execute text, wanted text) RETURNS text LANGUAGE sql AS $$
 	SELECT matches(plan_of(execute), wanted, execute || ': the plan has ' || wanted) $$;
 -- the ids that a statement returns, in order
-CREATE FUNCTION ids(statement text, by_index boolean DEFAULT true) RETURNS bigint[]
+CREATE FUNCTION ids_of(statement text, by_index boolean DEFAULT true) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
 	r record;
@@ -42,7 +42,7 @@ END $$;
 CREATE FUNCTION agreement(statement text) RETURNS numeric LANGUAGE sql AS $$
 	SELECT sum(cardinality(ARRAY(SELECT unnest(a) INTERSECT SELECT unnest(b))))::numeric
 		/ sum(cardinality(b))
-	FROM (SELECT ids(format(statement, val)) AS a, ids(format(statement, val), false) AS b
+	FROM (SELECT ids_of(format(statement, val)) AS a, ids_of(format(statement, val), false) AS b
 		FROM queries) s $$;
 
 -- hybrid
@@ -75,7 +75,7 @@ BEGIN
 	RETURN QUERY SELECT key::bigint FROM jsonb_each_text(score)
 		ORDER BY value::numeric DESC, key::bigint LIMIT 10;
 END $$;
-SELECT is(ids(format('EXECUTE hybrid(%L, ''topic7'', 10)', val)),
+SELECT is(ids_of(format('EXECUTE hybrid(%L, ''topic7'', 10)', val)),
 	ARRAY(SELECT fused(val, 'topic7')), 'hybrid: in the order of fused ranks') FROM queries
 	WHERE q <= 5;
 
@@ -100,12 +100,12 @@ BEGIN
 	END LOOP;
 	RETURN picked;
 END $$;
-SELECT is(ids(format('EXECUTE diverse(%L, 8, 0.6)', val)), mmr(val, 8, 0.6),
+SELECT is(ids_of(format('EXECUTE diverse(%L, 8, 0.6)', val)), mmr(val, 8, 0.6),
 	'MMR: pick by pick') FROM queries WHERE q <= 5;
-SELECT is(ids(format('EXECUTE diverse(%L, 10, 1)', :'q')),
-	ids(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 10', :'q')),
+SELECT is(ids_of(format('EXECUTE diverse(%L, 10, 1)', :'q')),
+	ids_of(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 10', :'q')),
 	'MMR: without a penalty, the nearest');
-SELECT is(cardinality(ids(format('EXECUTE diverse(%L, 1000, 0.5)', :'q'))), 100,
+SELECT is(cardinality(ids_of(format('EXECUTE diverse(%L, 1000, 0.5)', :'q'))), 100,
 	'MMR: no more than the candidates');
 
 -- permissions
@@ -150,13 +150,13 @@ SELECT plan_has(format('EXECUTE recent(%L, %L)', :'q', '30 days'),
 	'Index Scan using docs_embedding');
 SELECT cmp_ok(agreement('EXECUTE recent(%L, ''90 days'')'), '>=', 0.97,
 	'decay: the rows of an exact computation over the nearest 200');
-SELECT is(ids(format('EXECUTE recent(%L, ''1000000 days'')', :'q')),
-	ids(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 10', :'q')),
+SELECT is(ids_of(format('EXECUTE recent(%L, ''1000000 days'')', :'q')),
+	ids_of(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 10', :'q')),
 	'decay: very slow, the nearest');
 INSERT INTO docs (id, tenant, readers, body, created, embedding)
 	SELECT 5000, 0, '{}', 'new', now() + interval '1000 days', embedding FROM docs
 	ORDER BY embedding <=> :'q' DESC LIMIT 1;
-SELECT is(5000 = ANY (ids(format('EXECUTE recent(%L, ''90 days'')', :'q'))), false,
+SELECT is(5000 = ANY (ids_of(format('EXECUTE recent(%L, ''90 days'')', :'q'))), false,
 	'decay: a new row that is far is not found');
 DELETE FROM docs WHERE id = 5000;
 
@@ -172,9 +172,9 @@ SELECT set_eq('EXECUTE duplicates(0.0001)',
 	'duplicates: all that were planted, and no other');
 SELECT block AS code FROM blocks WHERE n = 7 \gset
 :code
-SELECT is(ids(format('EXECUTE known(%L, 0.0001)', embedding)), ARRAY[id],
+SELECT is(ids_of(format('EXECUTE known(%L, 0.0001)', embedding)), ARRAY[id],
 	'duplicates: a row is known') FROM docs WHERE id = 7;
-SELECT is(ids(format('EXECUTE known(%L, 0.0001)',
+SELECT is(ids_of(format('EXECUTE known(%L, 0.0001)',
 	(SELECT embedding * array_fill(-1, '{16}')::vector FROM docs WHERE id = 7))), '{}',
 	'duplicates: another is not');
 DELETE FROM docs WHERE id > 3000;
@@ -202,7 +202,7 @@ CREATE FUNCTION exact_maxsim(vectors vector[]) RETURNS SETOF bigint LANGUAGE sql
 		FROM tokens, unnest(vectors) WITH ORDINALITY q(v, n) GROUP BY doc, n) b
 	GROUP BY doc ORDER BY sum(similarity) DESC, doc LIMIT 10 $$;
 SELECT cmp_ok(sum(cardinality(ARRAY(
-			SELECT unnest(ids(format('EXECUTE maxsim(%L, 10, 200, 100)', vectors)))
+			SELECT unnest(ids_of(format('EXECUTE maxsim(%L, 10, 200, 100)', vectors)))
 			INTERSECT SELECT exact_maxsim(vectors))))::numeric / (10 * count(*)), '>=', 0.95,
 	'MaxSim: recall@10 of the exact scores') FROM questions;
 
@@ -215,9 +215,9 @@ SELECT block AS code FROM blocks WHERE n = 11 \gset
 \o /dev/null
 :code
 \o
-SELECT is(ids(format('SELECT id FROM docs ORDER BY embedding_2 <=> %L LIMIT 10',
+SELECT is(ids_of(format('SELECT id FROM docs ORDER BY embedding_2 <=> %L LIMIT 10',
 		(SELECT embedding_2 FROM docs WHERE id = 7))),
-	ids(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 10',
+	ids_of(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 10',
 		(SELECT embedding FROM docs WHERE id = 7))), 'both columns answer');
 SELECT block AS code FROM blocks WHERE n = 12 \gset
 :code
@@ -235,16 +235,17 @@ SELECT block AS code FROM blocks WHERE n = 14 \gset
 INSERT INTO docs (id, tenant, readers, body) VALUES (4001, 1, '{}', 'one'), (4002, 1, '{}', 'two');
 UPDATE docs SET tenant = 2 WHERE id = 5;
 UPDATE docs SET body = 'three' WHERE id = 6;
-SELECT is(ids('SELECT id FROM embedding_queue ORDER BY id'), '{6,4001,4002}',
+SELECT is(ids_of('SELECT id FROM embedding_queue ORDER BY id'), '{6,4001,4002}',
 	'queue: new rows, and those with a new text');
 BEGIN;
-SELECT is(ids('EXECUTE take(2)'), '{4001,4002}', 'queue: the oldest are taken');
+SELECT is(ids_of('EXECUTE take(2)'), '{4001,4002}', 'queue: the oldest are taken');
 ROLLBACK;
 BEGIN;
-SELECT is(ids('EXECUTE take(100)'), '{6,4001,4002}', 'queue: after a failure they are there again');
+SELECT is(ids_of('EXECUTE take(100)'), '{6,4001,4002}',
+	'queue: after a failure they are there again');
 SELECT format('EXECUTE embed(4001, %L)', array_fill(0.5, '{24}')::vector) \gexec
 COMMIT;
 SELECT is((SELECT count(*) FROM embedding_queue), 0::bigint, 'queue: empty');
-SELECT is(ids(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 1',
+SELECT is(ids_of(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 1',
 	array_fill(0.5, '{24}')::vector)), '{4001}', 'queue: the row is found at once');
 SELECT * FROM finish();

@@ -18,14 +18,6 @@ INSERT INTO members SELECT 'many', i, i, 'n' || i, date '2026-01-01' + i, 'file'
 ANALYZE;
 SELECT val AS v FROM items WHERE id = 77 \gset
 
-CREATE FUNCTION ids(sql text, index boolean) RETURNS int[] LANGUAGE plpgsql AS $$
-DECLARE
-	answer int[];
-BEGIN
-	PERFORM use_index(index);
-	EXECUTE 'SELECT array_agg(id) FROM (' || sql || ') s' INTO answer;
-	RETURN coalesce(answer, '{}');
-END $$;
 -- rows that the scan returned for these
 CREATE FUNCTION rows_of(sql text) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN

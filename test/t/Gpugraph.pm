@@ -1,10 +1,11 @@
-# What the TAP tests share.
+# What the TAP tests share. "use Gpugraph" is all that a test needs, before modules of ours: it has
+# strict, warnings, Test::More and PostgreSQL's modules with it.
 package Gpugraph;
 
 use strict;
 use warnings;
 
-use Exporter 'import';
+use Exporter ();
 use File::Basename qw(dirname);
 use IPC::Run ();
 use PostgreSQL::Test::Cluster;
@@ -13,12 +14,27 @@ use Test::More;
 use List::Util qw(min);
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node newer_node newer_nodes forget_newer_options upgrade_node init_node
-	load_helpers
-	make_items make_many_items
-	index_is_complete answers start_psql finish_psql has_ended start_pgbench repeat_psql wait_for
-	kill_9 kill_9_server wait_until_up wait_for_progress find_build make_signal_build backend_pid
-	hold_lock hold_at rests_at);
+our @EXPORT = (@Test::More::EXPORT, @PostgreSQL::Test::Utils::EXPORT,
+	qw(finish_test start_standby is_equal start_cursor insert_for_ever new_node newer_node
+	newer_nodes forget_newer_options upgrade_node init_node load_helpers make_items
+	make_many_items index_is_complete answers start_psql finish_psql has_ended start_pgbench
+	repeat_psql wait_for kill_9 kill_9_server wait_until_up wait_for_progress find_build
+	make_signal_build backend_pid hold_lock hold_at rests_at));
+
+sub import
+{
+	strict->import;
+	warnings->import;
+	goto &Exporter::import;
+}
+
+# The end of a test, whose servers stop in this order.
+sub finish_test
+{
+	$_->stop for @_;
+	done_testing();
+	return;
+}
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -100,6 +116,33 @@ sub new_node
 	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 	load_helpers($node);
 	return $node;
+}
+
+# A standby of what a server has now, with more settings if there are any.
+sub start_standby
+{
+	my ($primary, $name, $conf) = @_;
+	my $standby = PostgreSQL::Test::Cluster->new($name);
+
+	$primary->backup($name);
+	$standby->init_from_backup($primary, $name, has_streaming => 1);
+	$standby->append_conf('postgresql.conf', $conf) if defined $conf;
+	$standby->start;
+	return $standby;
+}
+
+# A standby has what its primary has: three tests.
+sub is_equal
+{
+	my ($standby, $primary, $what) = @_;
+
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	is(answers($standby), answers($primary), "$what: equal answers");
+	is(join(' ', ($standby->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
+		'0 ', "$what: sound on the standby");
+	is($standby->safe_psql('postgres', "SELECT complete('items')"), 'ok',
+		"$what: every row is found on the standby");
+	return;
 }
 
 # The SQL functions of the pgTAP tests: make_data(), make_queries(), recall(), ...
@@ -217,6 +260,48 @@ sub has_ended
 	return !$session->{harness}->pumpable;
 }
 
+# A session with a cursor c by the distances from query 1, of which five rows are read, and d from
+# query 2. More goes into {in}; it is closed by finish_psql().
+sub start_cursor
+{
+	my ($node) = @_;
+	my %session = (out => '', err => '', in => <<'SQL');
+SET enable_seqscan = off;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+DECLARE d CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
+FETCH 5 FROM c;
+SELECT 'opened';
+SQL
+
+	$session{harness} = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err});
+	wait_for(sub { $session{harness}->pump_nb; return $session{out} =~ /opened/ });
+	like($session{out}, qr/opened/, 'cursors are open');
+	$session{out} = '';
+	return \%session;
+}
+
+# A session that inserts into a table what a query selects for each i, one by one, and has inserted
+# more than so many.
+sub insert_for_ever
+{
+	my ($node, $table, $query, $most) = @_;
+	my $before = $node->safe_psql('postgres', "SELECT count(*) FROM $table");
+	my $session = start_psql($node, <<"SQL");
+DO \$\$
+BEGIN
+	FOR i IN 1 .. 1000000 LOOP
+		INSERT INTO $table $query;
+		COMMIT;
+	END LOOP;
+END \$\$;
+SQL
+
+	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM $table") > $before + $most });
+	return $session;
+}
+
 # A pgbench in the background, for finish_psql(). Its scripts are pairs of name@weight and text.
 sub start_pgbench
 {
@@ -249,6 +334,54 @@ sub repeat_psql
 	return start_psql($node, ($sql, "SELECT pg_sleep($pause)") x ($seconds / $pause));
 }
 
+# A look of wait_for() by safe_psql() costs a client and a server process, 16 ms of a processor. So
+# from the second look on, single SELECTs go to a session that the looks share.
+our $looks;						# sessions by connection, while somebody waits
+
+# What a SELECT returns there; undef where that failed: safe_psql() is to ask.
+sub look
+{
+	my ($node, $database, $sql) = @_;
+	my $where = $node->connstr($database);
+	my $look = $looks->{$where};
+
+	if (!$look)
+	{
+		$look = $looks->{$where} = { in => '', out => '', err => '' };
+		$look->{harness} = IPC::Run::start([ 'psql', '-XAtq', '-d', $where ],
+			'<', \$look->{in}, '>', \$look->{out}, '2>', \$look->{err});
+	}
+	$look->{out} = '';
+	$look->{in} .= "$sql;\n\\echo seen\n";
+	eval { $look->{harness}->pump while $look->{err} eq '' && $look->{out} !~ /^seen\n\z/m; };
+	return $1 =~ s/\n\z//r if $look->{err} eq '' && $look->{out} =~ /\A(.*?)^seen\n\z/ms;
+	end_look(delete $looks->{$where});
+	return;
+}
+
+sub end_look
+{
+	my ($look) = @_;
+
+	$look->{in} .= "\\q\n";
+	eval { $look->{harness}->finish };
+	return;
+}
+
+{
+	no warnings 'redefine';
+	my $safe_psql = \&PostgreSQL::Test::Cluster::safe_psql;
+
+	*PostgreSQL::Test::Cluster::safe_psql = sub {
+		my ($node, $database, $sql) = @_;
+		my $seen = $looks && @_ == 3 && $sql =~ /^\s*SELECT\b[^;\\]*\z/
+			? look($node, $database, $sql) : undef;
+
+		return $seen if defined $seen;
+		goto &$safe_psql;
+	};
+}
+
 # Poll until the code returns true; the time it took, or undef after three minutes. On a busy
 # machine a merge may take one.
 sub wait_for
@@ -256,15 +389,18 @@ sub wait_for
 	my ($code) = @_;
 	my $start = time;
 	my $pause_us = 10_000;
+	my $true;
+	local $looks;
 
-	while (time - $start < 180)
+	while (!($true = $code->()) && time - $start < 180)
 	{
-		return time - $start if $code->();
+		$looks //= {};
 		usleep($pause_us);
 		# a look may start a client and a server process
 		$pause_us = min($pause_us * 1.2, 150_000);
 	}
-	return;
+	end_look($_) for values %{ $looks // {} };
+	return $true ? time - $start : undef;
 }
 
 # kill -9 of a server process. Its client may hear of it before the postmaster, who lets others in

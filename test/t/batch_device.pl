@@ -1,11 +1,6 @@
 # gpugraph_search and gpugraph_knn_graph on a device find what they find on the CPU: of segments,
 # of the delta and what the device lacks of it, of equal, dead and updated rows, whatever the heap's
 # pages say of visibility.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

@@ -4,11 +4,6 @@
 #
 # The fix: a loader gives its chunk back however it ends. There are eight chunks; here eight loaders
 # end at once, each with one.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -53,5 +48,4 @@ is(($node->psql('postgres',
 	'the next load finds chunks');
 truth_by_device($node, 'loaded');
 is(log_lines($node, qr/(PANIC|TRAP|terminated by signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -4,14 +4,8 @@
 # made the index longer. Of one 57% was free, and it grew by 2.2 GB.
 #
 # The fix: blocks of a free extent cost no more entries than those at the end.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 
 use constant PARTS => 560;
 
@@ -54,5 +48,4 @@ cmp_ok(info('delta_rows'), '<=', 10, 'of all rows but those on the last page');
 cmp_ok(info('total_bytes / 8192'), '<=', $before, 'the index does not grow');
 index_is_complete($node, 'merged');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,15 +1,10 @@
 # The bug: with gpugraph.engine = cuda a query failed. A merge that brings its segment to the device
 # ahead of the flip of the directory may fail before it. Some seconds later the device has nothing
 # any more that answers by the directory in use. Queries are to wait until it has.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
 use Merging;
 use Residency;
+use Time::HiRes qw(usleep);
 
 my $node = service_node('cuda_failed_merge');
 
@@ -57,5 +52,4 @@ is("$rc $out $err", '0 10 ', 'a query waits for the device');
 truth_by_device($node, 'afterwards', 'slow');
 index_is_complete($node, 'afterwards', 'slow');
 
-$node->stop;
-done_testing();
+finish_test($node);

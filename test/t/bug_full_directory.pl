@@ -7,14 +7,8 @@
 #
 # The fix: entries are kept for inserts and for merges that make room, and merges rewrite what has
 # many.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Merging;
 
 use constant LIMIT => 1024;
@@ -109,5 +103,4 @@ for my $rel (sort keys %kinds)
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 finish_psql($old);
 
-$node->stop;
-done_testing();
+finish_test($node);

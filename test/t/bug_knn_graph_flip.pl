@@ -1,11 +1,6 @@
 # The bug: neighbours of other rows, or a crash. gpugraph_knn_graph() asks a device about the nodes
 # of one segment, by the segment's place in the directory. Where the resident was replaced
 # meanwhile, it asked again by a newer directory, and read the nodes at the same place of that one.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -63,5 +58,4 @@ SELECT count(*), count(DISTINCT who),
 	FROM found LEFT JOIN items a ON a.ctid = who LEFT JOIN items b ON b.ctid = neighbor;
 SQL
 
-$node->stop;
-done_testing();
+finish_test($node);

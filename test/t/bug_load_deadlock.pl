@@ -5,11 +5,6 @@
 #
 # The fix: the loader holds a lock, for which those who wait for the load ask. The detector then
 # sees the circle and lets the loader go first.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -124,5 +119,4 @@ is($node->safe_psql('postgres',
 
 truth_by_device($node, 'in the end');
 is(log_lines($node, qr/(PANIC|TRAP|signal|deadlock detected)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,22 +1,12 @@
 # As bug_load_deadlock, on a standby: the one who wants the index for himself is the process that
 # replays the primary's REINDEX INDEX.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
 my $primary = service_node('primary', init => { allows_streaming => 1 });
 unserved { make_items($primary, 4000, 16); };
-$primary->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'backup', has_streaming => 1);
-$standby->append_conf('postgresql.conf',
+my $standby = start_standby($primary, 'standby',
 	"max_standby_streaming_delay = -1\ngpugraph.autoprewarm = off");
-$standby->start;
 wait_for(sub { of_device($standby, 'state') eq 'up' });
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 
@@ -40,6 +30,4 @@ $standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($standby, 'replayed');
 is(log_lines($standby, qr/(PANIC|TRAP|signal|deadlock detected|conflict with recovery)/), 0,
 	'nothing bad is in the log');
-$standby->stop;
-$primary->stop;
-done_testing();
+finish_test($standby, $primary);

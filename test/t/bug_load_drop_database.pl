@@ -2,11 +2,6 @@
 # a template, wait five seconds for those who are there, so a load that took longer made them fail.
 #
 # The fix: a loader looks whether somebody keeps new sessions out of its database, and goes.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -62,5 +57,4 @@ go_on('DROP DATABASE');
 
 is(log_lines($node, qr/could not load/), 0, 'the log calls it no failure');
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

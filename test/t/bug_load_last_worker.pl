@@ -1,11 +1,6 @@
 # The bug: a loader that stayed for the next refresh held the last background worker. A load for
 # another database failed then: "no background worker is free to load it".
 # The fix: it is sent away, and the load is asked for again.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -54,5 +49,4 @@ for my $round (1 .. 4)
 cmp_ok($seen, '>', 0, 'a loader stayed');
 is(of_device($node, 'failed_loads'), 0, 'no load failed');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,6 @@
 # The bug: wrong rows from the device. A merge brings its segment to a device that has the index,
 # and took for granted that all other segments are there. Where an earlier merge had not brought
 # its own, because another load was under way, that segment got memory which nobody filled.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Merging;
 use Residency;
@@ -60,5 +55,4 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'brought anew');
 index_is_complete($node, 'afterwards');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -5,12 +5,6 @@
 # metapage, too, without which nobody can use the index.
 # The fix: such a merge serves what asks for an answer, and fails where the process has to end. Its
 # transaction is ended at once.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 use Residency;

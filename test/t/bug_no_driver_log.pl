@@ -4,11 +4,6 @@
 #
 # The fix: it exits with status 0 and has its successor started itself, and what the worker has said
 # is not said again.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -42,5 +37,4 @@ ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid"
 kill_9($node, of_device($node, 'pid'));
 ok(wait_until_up($node), 'a crash restarts the server');
 ok(defined wait_for(sub { return of_device($node, 'state') eq 'up'; }), 'and the worker');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,6 @@
 # The bug: gpugraph_prewarm() waited for ever. A merge brings its segment to the device before it
 # flips the directory. VACUUM, which removed a segment meanwhile, had made another directory of the
 # same generation. The merge failed, and what it had brought was taken for the index's own.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Merging;
 use Residency;
@@ -50,5 +45,4 @@ is(of_index($node, 'segments', 'slow_idx'), merge_info($node, 'segments', 'slow'
 	'the device has the segments of the directory');
 index_is_complete($node, 'afterwards', 'slow');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,10 +1,5 @@
 # The bug: gpugraph_prewarm() waited for ever. ALTER TABLE may give an index a new oid and leave it
 # its file. The resident was found by the file, and its refreshes asked for the oid that was gone.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -26,5 +21,4 @@ is($node->safe_psql('postgres',
 	'it is brought up to date');
 truth_by_device($node, 'afterwards');
 
-$node->stop;
-done_testing();
+finish_test($node);

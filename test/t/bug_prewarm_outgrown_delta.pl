@@ -1,11 +1,6 @@
 # The bug: gpugraph_prewarm() waited for ever. Of an index that is on the device in part, it asked
 # for the rest again and again, where there was no room even for what the delta had grown by: such a
 # refresh failed without a word.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -38,5 +33,4 @@ my ($rc, $out, $err) = $node->psql('postgres', $prewarm);
 like($err, qr/it needs .* of device memory/, 'it says that there is no room');
 like(truth($node), qr/^1\.0000 /, 'answers are right');
 
-$node->stop;
-done_testing();
+finish_test($node);

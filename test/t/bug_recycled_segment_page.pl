@@ -3,12 +3,6 @@
 # bytes for vectors and TIDs, and said nothing.
 # The fix: the stamp is compared each time. Blocks that a scan needs are not used again; here they
 # are by a fault (gpugraph.fault).
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $scan = 'SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';

@@ -4,14 +4,9 @@
 #
 # The fix: the backend frees the slot itself, since nothing of a device that is gone can write
 # there.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(usleep);
 
 my $node = service_node('gone',
 	conf => "gpugraph.service_engine = cpu\ngpugraph.devices = '0,1'\n");
@@ -49,5 +44,4 @@ $node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
 $node->reload;
 ok(defined wait_for(sub { return of_one(0, 'state') eq 'up'; }), 'the first one comes back');
 
-$node->stop;
-done_testing();
+finish_test($node);

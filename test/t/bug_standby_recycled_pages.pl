@@ -5,15 +5,8 @@
 # the blocks were used again, and read foreign pages.
 # The fix: such blocks are parked without an id, and who changes the directory next gives them one,
 # which is later than all that came before the record.
-use strict;
-use warnings;
-
-use IPC::Run ();
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
+use IPC::Run ();
 
 my $rows = 3000;
 my $next = 0;
@@ -21,15 +14,11 @@ my $primary = new_node('primary', init => { allows_streaming => 1 }, conf => <<'
 max_parallel_maintenance_workers = 2
 min_parallel_index_scan_size = 0
 CONF
-$primary->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'backup', has_streaming => 1);
-$standby->append_conf('postgresql.conf', <<'CONF');
+my $standby = start_standby($primary, 'standby', <<'CONF');
 max_standby_streaming_delay = 0
 wal_receiver_status_interval = 1
 hot_standby_feedback = off
 CONF
-$standby->start;
 
 # VACUUM goes parallel where two indexes can be
 $primary->safe_psql('postgres', <<SQL);
@@ -186,6 +175,4 @@ ok(defined wait_for(sub { use_free($standby) }), 'promoted: then the pages are u
 is($standby->safe_psql('postgres', "SELECT complete('items'), gpugraph_check('items_idx', true)"),
 	'ok|', 'promoted: all rows are there');
 
-$standby->stop;
-$primary->stop;
-done_testing();
+finish_test($standby, $primary);

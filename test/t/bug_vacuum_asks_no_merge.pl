@@ -1,11 +1,5 @@
 # VACUUM that gives back a segment without rows asks a worker to build the other one without its
 # dead rows, though what it gave back cannot be used again yet.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -30,5 +24,4 @@ $node->safe_psql('postgres', 'VACUUM (FREEZE) items');
 ok(defined wait_for(sub { merge_info($node, 'dead_rows') < 500 }),
 	'the dead rows of the large segment are left out');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,12 +1,5 @@
 # The bug: without a worker VACUUM truncates an index itself, and the standby kept the lock for that
 # until VACUUM had committed. The fix: the lock is given back there when the index is truncated.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -16,10 +9,7 @@ my $node = merging_node('primary', init => { allows_streaming => 1 },
 make_source($node, 1000, 16, 'seal_rows = 200');
 $node->safe_psql('postgres', 'CREATE INDEX later ON items USING gpugraph (val vector_l2_ops)
 	WITH (seal_rows = 100000)');
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 
 # the first index grows under an old snapshot
 my $lock = hold_lock($node, 1);
@@ -57,6 +47,4 @@ index_is_complete($node, 'the index');
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
 is(answers($replica), answers($node), 'the standby answers as the primary');
 
-$replica->stop;
-$node->stop;
-done_testing();
+finish_test($replica, $node);

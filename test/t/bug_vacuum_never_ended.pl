@@ -7,12 +7,6 @@
 #
 # VACUUM is slowed down, and rests at the delta until there were some seals, so that many fall into
 # one.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -76,5 +70,4 @@ for my $round (1 .. 3)
 	index_is_complete($node, "round $round");
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

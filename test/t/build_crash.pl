@@ -1,12 +1,5 @@
 # What several processes wrote past the buffer manager survives a crash right after CREATE INDEX,
 # whatever checkpoints there were, and reaches standbys.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $parallel =
@@ -73,10 +66,7 @@ for my $who ('leader', 'worker')
 }
 
 # a standby has the same pages
-$node->backup('base');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'base', has_streaming => 1);
-$standby->start;
+my $standby = start_standby($node, 'standby');
 $node->safe_psql('postgres', 'REINDEX INDEX items_idx');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 is(answers($standby), answers($node), 'a standby gives the same answers');

@@ -1,12 +1,6 @@
 # Rows go to the device while the heap is scanned, and the graph is built from there: whatever the
 # rows are, and however their number was estimated, the index is the same to its users. The CPU
 # plays the device, or a GPU is it.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -144,5 +138,4 @@ for my $ms (1, 3, 10, 30, 60, 100)
 }
 build('after all that', $create);
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # A build keeps to what the device holds, as gpugraph.device_memory says: a GPU by groups of rows,
 # the CPU that plays it by segments. Only where these would be too many it goes to the CPU.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -184,5 +178,4 @@ for my $expected (sort keys %settings)
 	}
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

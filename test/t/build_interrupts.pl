@@ -3,12 +3,6 @@
 # that was gone or a transaction that had timed out was noticed after the graph; and when the
 # postmaster died the backend worked on, and no new server could start. The fix: the engine's
 # callback answers what asks for an answer, and makes the engine return for what ends the session.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $rows = 6000;
@@ -135,5 +129,4 @@ for my $case ([ 'the graph', $graph, @create ], [ 'the scan', 'loading', @scan ]
 	sql('DROP INDEX IF EXISTS items_idx');
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,12 +1,6 @@
 # A device that builds several segments: the next one's rows are read while one is built. The index
 # is as good as any, whether one process reads or several, with equal rows, filters and codes; and
 # whatever ends the build leaves no thread. The CPU plays the device, or a GPU is it.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -117,5 +111,4 @@ $err = build('a device fails', 9, "$create) WITH (segment_rows = 1100)",
 	"SET gpugraph.fault = graph;");
 like($err, qr/LOG: +a gpugraph index is built without device 0/, 'the others build');
 
-$node->stop;
-done_testing();
+finish_test($node);

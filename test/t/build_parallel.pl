@@ -1,10 +1,4 @@
 # However many processes scan the table, the index holds every row once and finds neighbors as well.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('parallel', conf => <<'CONF');
@@ -281,5 +275,4 @@ for my $n (0, 4)
 	index_is_complete($node, "$n workers, far fewer rows than expected");
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,12 +1,6 @@
 # A build reserves what it takes of a device before it begins. Copies and other builds leave that
 # alone, and however the build ends, it is given back. The CPU plays devices of a size that is set
 # here; a GPU has room for all that is done here, and nothing has to wait there.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -164,5 +158,4 @@ nothing_is_reserved('spread');
 ok(defined wait_for(sub { sql($load); return sql($copies) == 2 }), 'then it is copied');
 index_is_complete($node, 'spread', 'more');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -6,14 +6,8 @@
 #
 # With GG_SERVICE_ENGINE=cuda the driver is a GPU's (test/gpu/run). CANCEL_ROWS, CANCEL_DIM: as for
 # cancel_build.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
+use Time::HiRes qw(usleep);
 
 my $engine = $ENV{GG_SERVICE_ENGINE} || 'cpu';
 my $rows = $ENV{CANCEL_ROWS} || 4000;
@@ -95,5 +89,4 @@ for my $case ([ 'one process', 0 ], [ 'shared memory', 2 ])
 	$node->safe_psql('postgres', 'DROP INDEX items_idx');
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # Rows that maintenance_work_mem does not hold go to temporary files, and become one graph that is
 # as good as one built in memory. The files are gone afterwards, however the build ended.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $rows = 100000;
@@ -191,5 +185,4 @@ for my $who ('leader', 'worker')
 build('after all that', $create);
 index_is_complete($node, 'after all that');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -6,12 +6,6 @@
 #
 # The checkpointer is stopped by a signal, which makes every minor one that does not empty its
 # queue.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 # the queue has as many entries as there are buffers: 128. What is not logged is synced by the
@@ -45,5 +39,4 @@ $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'after a crash');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -3,12 +3,6 @@
 # and everybody was told that the new index is corrupt.
 # The fix: a concurrent build ends with removing what shared buffers have of the index, and
 # gpugraph_index_info() says that it is not ready.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('watched');
@@ -63,5 +57,4 @@ watched('CREATE INDEX CONCURRENTLY items_idx ON items
 	USING gpugraph ((held(id, val)::vector(64)) vector_l2_ops)', 'items_idx');
 watched('REINDEX INDEX CONCURRENTLY items_idx', 'items_idx_ccnew');
 
-$node->stop;
-done_testing();
+finish_test($node);

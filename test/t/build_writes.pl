@@ -1,16 +1,9 @@
 # CREATE INDEX folds equal rows and writes pages while it scans the table: every page is logged
 # once, what is logged is the whole index, each value is one node, and a build that ends before its
 # time leaves nothing.
-use strict;
-use warnings;
-
-use Digest::MD5 qw(md5_hex);
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
+use Digest::MD5 qw(md5_hex);
+use Time::HiRes qw(usleep);
 
 # Pages are first written when 32 MB of vectors stay where they are; 8 ranges of 512 pages.
 use constant FIRST_PAGES => 4096;
@@ -601,5 +594,4 @@ build_once('beside a device, segments', 'segments_idx',
 is(($node->psql('postgres', "SELECT gpugraph_check('segments_idx', true)"))[2], '',
 	'beside a device, segments: sound');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -3,15 +3,9 @@
 #
 #	CANCEL_ROWS, CANCEL_DIM		default 10000, 64; on a GPU host millions, for phases that are long
 #								enough to be met
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use List::Util qw(min);
-use Test::More;
-use Time::HiRes qw(time usleep);
-
 use Gpugraph;
+use List::Util qw(min);
+use Time::HiRes qw(time usleep);
 
 my $rows = $ENV{CANCEL_ROWS} || 10000;
 my $dim = $ENV{CANCEL_DIM} || 64;
@@ -211,5 +205,4 @@ $node->safe_psql('postgres', 'DROP INDEX items_idx; CHECKPOINT');
 cmp_ok($node->safe_psql('postgres', "SELECT pg_database_size('postgres')"), '<',
 	$size + 4 * 1024 * 1024, 'no files were left behind');
 
-$node->stop;
-done_testing();
+finish_test($node);

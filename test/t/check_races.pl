@@ -1,11 +1,5 @@
 # gpugraph_check reports nothing of a sound index beside deletes, VACUUM and inserts, which take the
 # freed places of the table at once.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('check_races', conf => "maintenance_work_mem = 1MB\n");

@@ -1,15 +1,8 @@
 # Codes on disk: what a build makes, merges take over and make, compaction keeps, and a standby and
 # a crash do not lose. A walk by them finds as much as a fresh index does, exact answers stay exact,
 # and a damaged code is found.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Merging;
 
 # the index is larger than shared buffers
@@ -101,10 +94,7 @@ is(misses('cat = 3'), 0, 'where few rows pass a filter, none is missed');
 is(misses('cat = 200'), 0, 'nor one that is in no segment yet');
 
 # ---- a standby, ten generations of merges, then a compaction of half, and a crash
-$node->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = start_standby($node, 'standby');
 merge_ten_times(\&query);
 is(info('version, codes, codes_bytes > 0'), '4|int4|t', 'ten generations: codes of one kind');
 index_is_complete($node, 'ten generations');
@@ -172,6 +162,4 @@ $node->start;
 like($err, qr/ERROR:  0A000: index "items_idx" has features 211, of which this gpugraph knows 1ff/,
 	'a feature that is not known');
 
-$node->stop;
-$standby->stop;
-done_testing();
+finish_test($node, $standby);

@@ -1,10 +1,4 @@
 # Ten clients insert at a time: every row is found, with the recall of a build.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('inserts');
@@ -70,5 +64,4 @@ $node->pgbench('--no-vacuum --client=5 --transactions=20', 0, [qr{processed: 100
 		FROM generate_series(1, 5000)' });
 index_is_complete($node, '5000 dimensions', 'longs');
 
-$node->stop;
-done_testing();
+finish_test($node);

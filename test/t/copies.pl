@@ -1,11 +1,5 @@
 # An index is copied with its database, whichever way, and moved to another tablespace: copies are
 # complete, live on independently, and survive a crash.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 # wal_level: under minimal the strategy wal_log loses the init forks of unlogged relations in a
@@ -94,5 +88,4 @@ $node->safe_psql('model',
 crash();
 complete('model', 'logged, moved back, after a crash', 'fleeting', $rows);
 
-$node->stop;
-done_testing();
+finish_test($node);

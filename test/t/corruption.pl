@@ -1,15 +1,8 @@
 # gpugraph_check() finds what is wrong with an index and names the block; searching such an index
 # may fail, but never takes the server down; REINDEX repairs it. Pages are patched on disk with the
 # server stopped.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 
 # of the test's indexes, which have one segment of one piece, but for two_graphs, which has two
 use constant { META_PIECES => META_HEAD + SEGMENT, META_EXTENTS => META_HEAD + SEGMENT + PIECE };
@@ -351,5 +344,4 @@ like(($node->psql('postgres', "SELECT gpugraph_check('items_idx')"))[2],
 $node->safe_psql('postgres', 'REINDEX INDEX items_idx');
 index_is_complete($node, 'checksums: after REINDEX');
 
-$node->stop;
-done_testing();
+finish_test($node);

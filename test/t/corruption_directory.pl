@@ -1,14 +1,8 @@
 # Damage to directory pages, and to what the metapage says of them: every use of the index gives an
 # error or is right, the server stays up, and no other block is written. First damage of known
 # kinds, which the check names, then bytes at random.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 
 use constant RANDOM_CASES => 20;
 
@@ -211,5 +205,4 @@ for my $name ((sort keys %cases), 'random_1', 'random_2')
 	index_is_complete($node, "$name, after REINDEX", $name);
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

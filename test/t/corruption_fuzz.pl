@@ -1,15 +1,8 @@
 # Bytes of an index are overwritten at random, with page checksums off. Whatever is done with it
 # then may fail, but the server stays up, nothing hangs, nothing asks for absurd amounts of memory,
 # no other block is written, and REINDEX repairs it.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 
 # Each case has an index of its own: one restart serves them all.
 use constant CASES => 160;
@@ -143,5 +136,4 @@ for my $case (1 .. CASES)
 }
 index_is_complete($node, "case $_ after REINDEX", "fuzz_$_") for grep { $_ % 24 == 1 } 1 .. CASES;
 
-$node->stop;
-done_testing();
+finish_test($node);

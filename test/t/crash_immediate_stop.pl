@@ -1,13 +1,7 @@
 # An immediate stop during inserts, VACUUM and CREATE INDEX leaves an index that agrees with its
 # table.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
+use Time::HiRes qw(usleep);
 
 my $node = new_node('immediate');
 make_items($node, 3000, 16);
@@ -15,17 +9,9 @@ make_items($node, 3000, 16);
 # inserts: the stop comes somewhere in the middle, three times
 for my $round (1 .. 3)
 {
-	my $session = start_psql($node, <<"SQL");
-DO \$\$
-BEGIN
-	FOR i IN 1 .. 100000 LOOP
-		INSERT INTO items SELECT $round * 1000000 + i, 0, 0, val FROM items WHERE id = 1 + i % 3000;
-		COMMIT;
-	END LOOP;
-END \$\$;
-SQL
-	wait_for(sub { $node->safe_psql('postgres',
-		"SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
+	my $session = insert_for_ever($node, 'items',
+		"SELECT $round * 1000000 + i, 0, 0, val FROM items WHERE id = 1 + i % 3000", 200);
+
 	$node->stop('immediate');
 	finish_psql($session);
 	$node->start;
@@ -39,17 +25,9 @@ $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE wide (id int, val vector(5000));
 CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops);
 SQL
-my $session = start_psql($node, <<'SQL');
-DO $$
-BEGIN
-	FOR i IN 1 .. 100000 LOOP
-		INSERT INTO wide SELECT i, array_agg(((i * 31 + d * 17) % 101)::real)::vector
-		FROM generate_series(1, 5000) d;
-		COMMIT;
-	END LOOP;
-END $$;
-SQL
-wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM wide') > 30 });
+my $session = insert_for_ever($node, 'wide',
+	'SELECT i, array_agg(((i * 31 + d * 17) % 101)::real)::vector FROM generate_series(1, 5000) d',
+	30);
 $node->stop('immediate');
 finish_psql($session);
 $node->start;
@@ -96,5 +74,4 @@ $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'stopped after CREATE INDEX', 'more');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # kill -9 of a backend that builds, inserts or vacuums, and of the postmaster: the server comes back
 # with an index that agrees with its table.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('kill9', conf => "restart_after_crash = on\n");
@@ -47,17 +41,8 @@ index_is_complete($node, 'REINDEX killed', 'more');
 # inserts
 for my $round (1 .. 2)
 {
-	$session = start_psql($node, <<"SQL");
-DO \$\$
-BEGIN
-	FOR i IN 1 .. 1000000 LOOP
-		INSERT INTO items SELECT $round * 1000000 + i, 0, 0, val FROM items WHERE id = 1 + i % 3000;
-		COMMIT;
-	END LOOP;
-END \$\$;
-SQL
-	wait_for(sub { $node->safe_psql('postgres',
-		"SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
+	$session = insert_for_ever($node, 'items',
+		"SELECT $round * 1000000 + i, 0, 0, val FROM items WHERE id = 1 + i % 3000", 200);
 	kill_9($node, backend_pid($node, '^.?DO'));
 	finish_psql($session);
 	ok(wait_until_up($node), "the server is back after kill -9 of inserts, round $round");
@@ -79,17 +64,8 @@ index_is_complete($node, 'VACUUM after that');
 
 # the postmaster, while another build and inserts go on
 my $build = start_psql($node, 'REINDEX INDEX more_idx');
-$session = start_psql($node, <<'SQL');
-DO $$
-BEGIN
-	FOR i IN 1 .. 1000000 LOOP
-		INSERT INTO items SELECT 9000000 + i, 0, 0, val FROM items WHERE id = 1 + 2 * (i % 1500);
-		COMMIT;
-	END LOOP;
-END $$;
-SQL
-wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 9000000')
-	> 100 });
+$session = insert_for_ever($node, 'items',
+	'SELECT 9000000 + i, 0, 0, val FROM items WHERE id = 1 + 2 * (i % 1500)', 100);
 kill_9_server($node);
 finish_psql($build);
 finish_psql($session);
@@ -98,5 +74,4 @@ ok(defined wait_for(sub { return $node->start(fail_ok => 1); }), 'the server sta
 index_is_complete($node, 'postmaster killed');
 index_is_complete($node, 'postmaster killed', 'more');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,14 +1,7 @@
 # Rows that stay while all others are updated leave gaps in the delta, whose blocks VACUUM gives
 # back. The index stays small, and the CPU and the device answer right.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Residency;
 
 # VACUUM shortens files itself: a worker's snapshot may keep rows, and its moves make copies stale.
@@ -39,10 +32,7 @@ DROP TABLE kept;
 SQL
 	}
 };
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 
 sub info
 {
@@ -130,5 +120,4 @@ unserved
 };
 all_is_well('the front moved');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,14 +1,7 @@
 # An index with more extents than its metapage has room for keeps them on directory pages: answers,
 # inserts, VACUUM, crashes and replicas are as without.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 
 my $node = new_node('main', init => { allows_streaming => 1 });
 
@@ -35,10 +28,7 @@ SQL
 $node->safe_psql('postgres',
 	'CREATE TABLE queries AS SELECT i AS q, wide(i * 37, 1900)::vector(1900) AS val
 	FROM generate_series(1, 10) i');
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 
 sub directory
 {
@@ -224,5 +214,4 @@ $node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
 all_is_well('1022 extents, and all rows but one anew');
 cmp_ok(directory('most')->{nextents}, '<', 600, 'in fewer extents');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,12 +1,5 @@
 # pg_dump and pg_restore carry an index over as its definition, with all options, and restoring
 # builds it anew. test/upgrade runs this from one version of PostgreSQL to another.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $old = new_node('old');

@@ -1,12 +1,6 @@
 # The directory has room for a limited number of extents. Inserts, deletes and VACUUM in ever other
 # amounts, which give back parts of the delta and use them again, never fill it, and the index does
 # not grow.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('extents');
@@ -65,5 +59,4 @@ finish_psql($old);
 is("$rc $err", '0 ', 'inserts go on when it is gone');
 index_is_complete($node, 'old snapshot gone');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,12 +1,5 @@
 # Partitions on other servers, by postgres_fdw: a function over limited subqueries has every server
 # sort and limit its own rows, side by side, and its answers are those of one table.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my @shards = map { new_node("shard$_") } 1 .. 2;
@@ -62,10 +55,10 @@ sub remote_sql
 {
 	my ($sql) = @_;
 
-	return grep { /Remote SQL/ } split /\n/, explain($sql);
+	return grep { /Remote SQL/ } split /\n/, explained($sql);
 }
 
-sub explain
+sub explained
 {
 	my ($sql) = @_;
 
@@ -83,7 +76,7 @@ for my $state ('before ANALYZE', 'after ANALYZE', 'by remote estimates')
 	$main->safe_psql('postgres', "ALTER SERVER shard1 OPTIONS (ADD use_remote_estimate 'true');
 		ALTER SERVER shard2 OPTIONS (ADD use_remote_estimate 'true')")
 		if $state eq 'by remote estimates';
-	my $plan = explain("SELECT * FROM nearest($vector, 10)");
+	my $plan = explained("SELECT * FROM nearest($vector, 10)");
 	my @sql = grep { /Remote SQL/ } split /\n/, $plan;
 	is(scalar(grep { /$limited/ } @sql), 2, "$state: ORDER BY and LIMIT go to each server")
 		or diag($plan);

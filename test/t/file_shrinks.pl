@@ -1,15 +1,8 @@
 # After an old snapshot the file of an index is several times as long as what is in use, and pieces
 # lie scattered up to its end. VACUUM has it made shorter, by the worker and, where there is none,
 # itself: beside inserts and cursors, with a crash between any two steps, and on a standby.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Merging;
 
 my $node = merging_node('shrinks', init => { allows_streaming => 1 }, conf => <<CONF);
@@ -19,11 +12,7 @@ my $all = "SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE 
 
 make_source($node, 2000, 24, 'seal_rows = 300');
 make_checks($node);
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\n");
-$replica->start;
+my $replica = start_standby($node, 'replica', "max_standby_streaming_delay = -1\n");
 
 sub wait_for_waiters
 {
@@ -232,6 +221,4 @@ standby_follows();
 is($replica->safe_psql('postgres', "SELECT count(*) FROM gpugraph_check('items_idx', true)"), 1,
 	"the standby's index is sound");
 
-$replica->stop;
-$node->stop;
-done_testing();
+finish_test($replica, $node);

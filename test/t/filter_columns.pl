@@ -1,20 +1,10 @@
 # The values of filter columns survive crashes, and are the same on a replica; they stay right while
 # a background worker merges, in concurrent builds, and in unlogged tables.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
 my $primary = merging_node('primary', init => { allows_streaming => 1 });
-$primary->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($primary, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($primary, 'replica');
 
 # Rows first .. last; some equal vectors, NULLs in all columns.
 sub rows
@@ -131,5 +121,4 @@ $replica->promote;
 $replica->safe_psql('postgres', 'INSERT INTO items ' . rows(800001, 801000));
 is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
 	'0 ', 'promoted, and rows inserted');
-$replica->stop;
-done_testing();
+finish_test($replica);

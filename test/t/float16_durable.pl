@@ -1,19 +1,9 @@
 # Rows stored as float16 come in true order after a crash and on a replica, also rows longer than
 # any of the build: a scan by inner product needs to know the greatest length, which inserts raise.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $primary = new_node('primary', init => { allows_streaming => 1 });
-$primary->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($primary, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($primary, 'replica');
 
 $primary->safe_psql('postgres', <<'SQL');
 SELECT setseed(0.2);
@@ -91,5 +81,4 @@ $promoted = 1;
 $replica->safe_psql('postgres', sprintf($longer, 'items', 3000, 3000));
 check($replica, 'promoted, still longer rows', 'items');
 
-$replica->stop;
-done_testing();
+finish_test($replica);

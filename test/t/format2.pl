@@ -1,15 +1,8 @@
 # An index of format 2 is read as it is, and becomes one of format 3 with the first change of its
 # directory. What neither is is refused. The test writes format 2 itself, from an index of format 3
 # that format 2 could have.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 
 my $node = new_node('main', init => { allows_streaming => 1 });
 
@@ -75,10 +68,7 @@ is(version($node, 'items_idx'), 2, 'format 2');
 is(info($node, 'items_idx'), $info, 'the same contents');
 is(answers($node), $answers, 'format 2: the same answers');
 index_is_complete($node, 'format 2');
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 is(answers($replica), $answers, 'format 2, on a replica: the same answers');
 is(version($replica, 'items_idx'), 2, 'and it stays what it is');
 
@@ -188,5 +178,4 @@ for my $version (1, 5, 255, 0, 2**31)
 $node->safe_psql('postgres', 'REINDEX INDEX few_idx; DELETE FROM few WHERE id = 8; VACUUM few');
 index_is_complete($node, 'REINDEX', 'few');
 
-$node->stop;
-done_testing();
+finish_test($node);

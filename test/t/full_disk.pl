@@ -1,12 +1,6 @@
 # The disk is full, or a file may not grow: there is an error, nothing is left of a build, and
 # nothing is lost of an index. The test limits the length of files of the backends that start
 # meanwhile, which fails at the same places as a full disk.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 # WAL files, too, must be shorter than the limit
@@ -113,5 +107,4 @@ is((slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0], $postmaster
 	'the server was never down');
 unlike(slurp_file($node->logfile), qr/PANIC|was terminated by signal|TRAP/, 'nor a process of it');
 
-$node->stop;
-done_testing();
+finish_test($node);

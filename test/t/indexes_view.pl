@@ -1,13 +1,7 @@
 # gpugraph_indexes beside the GPU service: the state of each index, who answered, and hints. An
 # index that cannot be read takes no other's row away.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Residency;
 
 my $node = service_node('main', conf => "gpugraph.device_memory = 2MB\n",
@@ -75,10 +69,7 @@ wait_for_state($node, 'absent');
 like(hint(), qr/gpugraph_prewarm/, 'an index that a device should answer for, and does not');
 
 # ---- a standby reads no unlogged index
-$node->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = start_standby($node, 'standby');
 is(seen('rows', 'items_idx', $standby), 4000, 'a standby has the view');
 is(seen("coalesce(rows, -1) || ' ' || bytes", 'forgotten_idx', $standby), '-1 0',
 	'an unlogged index is not there to be read');
@@ -117,5 +108,4 @@ is($node->safe_psql('postgres', 'BEGIN; SELECT count(*) FROM gpugraph_indexes; S
 $node->safe_psql('postgres', 'REINDEX INDEX items_idx; REINDEX INDEX forgotten_idx');
 is(seen('rows'), 4000, 'REINDEX mends it');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,14 +1,8 @@
 # gpugraph_learn() shows how far it is, and statement_timeout at whatever point leaves index and
 # sample as they were, as it does where gpugraph_forget() is cancelled.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(time);
-
 use Gpugraph;
 use Merging;
+use Time::HiRes qw(time);
 
 my $node = new_node('learn_cancel');
 make_source($node, 6000, 16, 'seal_rows = 0, graph_degree = 16, segment_rows = 2500');
@@ -97,5 +91,4 @@ for my $step (1 .. 4)
 	is(state_of(), $before, 'forgetting is cancelled');
 }
 index_is_complete($node, 'at the end');
-$node->stop;
-done_testing();
+finish_test($node);

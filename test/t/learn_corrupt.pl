@@ -1,14 +1,8 @@
 # Damage to the sample that an index learns from: gpugraph_check() names it, what reads it gives an
 # error, searches go on unless the directory itself is bad, and REINDEX mends the index, with a
 # warning that the sample is lost.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 
 # An extent of the sample, in the metapage: overwrite bytes of it.
 sub patch_extent
@@ -89,5 +83,4 @@ for my $name (@names)
 	index_is_complete($node, $name, $name);
 }
 unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC/, 'no process crashed');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,10 +1,5 @@
 # A device that has an index learns of the new graph: its answers become better, and none of them is
 # wrong meanwhile.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -57,5 +52,4 @@ for ($engine, 'cpu')
 }
 cmp_ok(abs($learned{$engine} - $learned{cpu}), '<=', 0.01 * $learned{cpu},
 	"$learned{$engine} edges are learned with a device, $learned{cpu} without");
-$node->stop;
-done_testing();
+finish_test($node);

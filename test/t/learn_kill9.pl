@@ -1,12 +1,5 @@
 # kill -9 in the middle of gpugraph_learn() leaves the old graph, a standby gets the new one, and
 # VACUUM, inserts, queries and a cancel beside it do no harm.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -14,10 +7,7 @@ my $node = merging_node('learning', init => { allows_streaming => 1 },
 	conf => "restart_after_crash = on\n");
 make_source($node, 3000, 16, 'seal_rows = 100000, graph_degree = 16');
 make_learn($node, 400);
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 
 my $generation = merge_info($node, 'generation');
 my $answers = answers($node);
@@ -78,6 +68,4 @@ for (1 .. 6)
 }
 cmp_ok(merge_info($node, 'total_bytes'), '<=', $bytes, 'space is used again');
 index_is_complete($node, 'after learning six times more');
-$replica->stop;
-$node->stop;
-done_testing();
+finish_test($replica, $node);

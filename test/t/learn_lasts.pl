@@ -1,13 +1,6 @@
 # A sample lasts: background merges and builds learn from it again, kill -9 in the middle of a merge
 # that learns, or before a learning session commits, leaves what was there, a standby gets sample
 # and graph, and goes on with them when it is promoted, and a long call is cancelled.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -15,10 +8,7 @@ my $node = merging_node('lasting', init => { allows_streaming => 1 },
 	conf => "restart_after_crash = on\ngpugraph.merge_workers = 0\n");
 make_source($node, 3000, 16, 'seal_rows = 300, graph_degree = 16');
 make_learn($node, 600);
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 
 sub samples
 {
@@ -105,5 +95,4 @@ is($replica->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')"), 't', 
 is(samples($replica), 0, 'the sample is gone');
 cmp_ok($replica->safe_psql('postgres', 'SELECT learn()'), '>', $all / 2, 'and the edges');
 index_is_complete($replica, 'at the end');
-$replica->stop;
-done_testing();
+finish_test($replica);

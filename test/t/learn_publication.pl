@@ -1,11 +1,5 @@
 # No subscriber gets the queries that an index learns from: not by a publication of all tables, nor
 # of a schema, nor of partitions, and what both sides learn stands in nobody's way.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 

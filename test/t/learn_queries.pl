@@ -1,13 +1,6 @@
 # An index with learn_queries learns from what it is asked: the worker stores the queries and links
 # their answers, others see none of them, gpugraph_forget() and the option rid the server of them,
 # and a standby keeps none.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -29,10 +22,7 @@ BEGIN
 	RETURN n;
 END $$;
 SQL
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 
 sub sample
 {
@@ -114,6 +104,4 @@ is($replica->safe_psql('postgres', "SELECT ask('items', 1, 3000)"), 3000, 'a sta
 sleep 1;
 is($replica->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_stat_merge'), 0,
 	'and asks for no worker');
-$replica->stop;
-$node->stop;
-done_testing();
+finish_test($replica, $node);

@@ -1,14 +1,8 @@
 # A merge that is cancelled while it makes the relation longer, or whose session ends, leaves blocks
 # that belong to nobody. No lock is held between two steps of 4 MB: rows are inserted meanwhile.
 # The next insert and the next merge use those blocks, and none is lost.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Merging;
 
 use constant STEP => 512;
@@ -83,5 +77,4 @@ index_is_complete($node, 'merged');
 end_of_extents('merged');
 cmp_ok(blocks('items'), '<=', blocks('copy') + STEP, 'no longer than without a cancel');
 
-$node->stop;
-done_testing();
+finish_test($node);

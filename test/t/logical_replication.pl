@@ -1,12 +1,5 @@
 # A table that another cluster gets by logical replication has an index of its own there, which
 # every change reaches. test/upgrade runs this from one version of PostgreSQL to another.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -85,5 +78,4 @@ $subscriber->safe_psql('postgres',
 	'INSERT INTO items SELECT id + 100000, cat, big, val FROM items');
 index_is_complete($subscriber, 'alone');
 
-$subscriber->stop;
-done_testing();
+finish_test($subscriber);

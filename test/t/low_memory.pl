@@ -1,11 +1,5 @@
 # A build that maintenance_work_mem does not hold, with files that temp_file_limit does not allow,
 # says so, and what would help; the index is as good. build_spill.pl has builds with files.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 # a GPU's build holds less in this process's memory. Sums of two rows are made faster than rows.
@@ -70,5 +64,4 @@ is($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items
 	'and one segment');
 index_is_complete($node, 'one segment');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,14 +1,8 @@
 # A merge that is cancelled, at whatever point, leaves the index whole, and the next one gives back
 # what it took.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(time);
-
 use Gpugraph;
 use Merging;
+use Time::HiRes qw(time);
 
 my $node = new_node('cancel');
 make_source($node, 4000, 32, 'seal_rows = 0');
@@ -99,5 +93,4 @@ for (1 .. 6)
 cmp_ok(merge_info($node, 'total_bytes'), '<=', 1.5 * $size, 'free blocks are used again');
 index_is_complete($node, 'at the end');
 
-$node->stop;
-done_testing();
+finish_test($node);

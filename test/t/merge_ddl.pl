@@ -1,12 +1,6 @@
 # Merges hold nobody up: whatever is done to a table, an index or a database while a worker merges
 # goes on at once, and the merge gives way. The worker is stopped (SIGSTOP) where it builds the
 # graph, so nothing that it holds there could be given back in time.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -146,5 +140,4 @@ $node->safe_psql('postgres', 'TRUNCATE items');
 $node->safe_psql('postgres', 'INSERT INTO items SELECT * FROM source');
 ok(defined wait_for(sub { merge_info($node, 'delta_rows') < 600 }), 'others are merged');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,16 +1,10 @@
 # A device builds the graph of a merge, beside its queries, and the CPU does whenever the device
 # does not: for want of memory, after a failure, while it builds for another merge. A merge that is
 # given up at any point leaves nothing on the device, and nothing in the index.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(time usleep);
-
 use Gpugraph;
 use Merging;
 use Residency;
+use Time::HiRes qw(time usleep);
 
 my $node = service_node('mergedev',
 	conf => "gpugraph.device_timeout = '20s'\ngpugraph.devices = '0'\n");
@@ -305,5 +299,4 @@ ok(defined wait_for(sub { return of_device($node, 'state') eq 'up' }), 'a new se
 is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'a new server: by the device');
 index_is_complete($node, 'a new server');
 
-$node->stop;
-done_testing();
+finish_test($node);

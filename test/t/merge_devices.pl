@@ -1,11 +1,5 @@
 # Two devices build graphs of merges: one for each of two sessions, and one for a merge that is done
 # within another one.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 use Residency;
@@ -75,5 +69,4 @@ ok(defined wait_for(sub { return busy() == 0 }), 'and ends');
 nothing_left('all memory is given back');
 index_is_complete($node, 'one within the other');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # The disk is full during a merge: there is an error, the old generation is whole, and with space it
 # goes on. The test limits the length of files of processes that start meanwhile.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -70,5 +64,4 @@ is((slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0], $postmaster
 	'the server was never down');
 unlike(slurp_file($node->logfile), qr/PANIC|was terminated by signal|TRAP/, 'nor a process of it');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,15 +1,9 @@
 # Graphs merged as graphs, where the CPU engine is faster so: a few rows go into a segment of many.
 # Recall is that of a graph built anew, dead rows are dropped, equal rows share a node, and a merge
 # that is killed leaves the index whole.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(time usleep);
-
 use Gpugraph;
 use Merging;
+use Time::HiRes qw(time usleep);
 
 my $node = new_node('graphs', conf => "restart_after_crash = on\nlog_min_messages = debug1\n");
 make_source($node, 8000, 12, 'seal_rows = 0');
@@ -143,5 +137,4 @@ is(merge(), 't', 'the next one does it');
 index_is_complete($node, 'merged');
 compare_recall('after crashes');
 
-$node->stop;
-done_testing();
+finish_test($node);

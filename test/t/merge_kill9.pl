@@ -2,26 +2,16 @@
 # compaction and learning under load: no row is lost, none is found twice, the replica is equal, and
 # no space is lost for good. Each algorithm's graphs have three kills in turn. MERGE_ROUNDS says how
 # many kills; HANG=3600 MERGE_ROUNDS=200 is the long version.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
 use Merging;
+use Time::HiRes qw(usleep);
 
 my $rounds = $ENV{MERGE_ROUNDS} || 9;
 my $node = merging_node('killed', init => { allows_streaming => 1 },
 	conf => "restart_after_crash = on\n");
 make_source($node, 1500, 16, 'seal_rows = 300');
 make_learn($node, 200);
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 
 # what was committed, as the client knows: of each number whether its row must be there. Deletes
 # take rows of the sequence's early numbers, so segments die and are compacted.
@@ -142,6 +132,4 @@ $node->safe_psql('postgres', 'REINDEX INDEX items_idx');
 cmp_ok($size, '<', 8 * merge_info($node, 'total_bytes') + 4e6, 'size is bounded');
 cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
 
-$replica->stop;
-$node->stop;
-done_testing();
+finish_test($replica, $node);

@@ -1,11 +1,5 @@
 # While a large merge is under way, rows are sealed and the new segments merged, so that queries
 # never have many of them to search. The device holds the large merge where it builds the graph.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 use Residency;
@@ -112,5 +106,4 @@ index_is_complete($node, 'the large merge is done');
 cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
 unlike(slurp_file($node->logfile), qr/corrupt|PANIC|ERROR:/, 'no error');
 
-$node->stop;
-done_testing();
+finish_test($node);

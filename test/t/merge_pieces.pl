@@ -1,11 +1,5 @@
 # What is sealed is a piece of its own, which later merges leave where it is, and the directory has
 # room for 128. Many seals while a large merge is under way neither use them up nor end that merge.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 use Residency;
@@ -65,5 +59,4 @@ ok(defined wait_for(sub { return merge_info($node, 'segments') <= 4 }), 'segment
 index_is_complete($node, 'the large merge is done');
 unlike(slurp_file($node->logfile), qr/corrupt|PANIC|ERROR:/, 'no error');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # A merge fails, and rows come meanwhile. They are merged a minute later, though nobody asks for it
 # again: by a worker, or by VACUUM where there is none.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -54,5 +48,4 @@ $node->safe_psql('postgres', 'VACUUM items');
 cmp_ok(merge_info($node, 'delta_rows'), '<', 1000, 'without a worker VACUUM merges');
 index_is_complete($node, 'without a worker');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # What merges free is used again by the next merge of the same worker, though that takes no snapshot
 # in between: an index of which half is deleted and inserted again, over and over, keeps its size.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -50,5 +44,4 @@ cmp_ok($sizes[-1], '<=', 2, 'half deleted and inserted again five times: size ov
 my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('items_idx', true)");
 is("$rc $err", '0 ', 'the index is sound');
 
-$node->stop;
-done_testing();
+finish_test($node);

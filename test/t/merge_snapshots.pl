@@ -2,12 +2,6 @@
 # their rows once, however often pages are merged, given back and used again; VACUUM beside merges
 # leaves no row that was recycled. All answers of the index are compared with those of the table in
 # the same snapshot.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -127,19 +121,7 @@ index_is_complete($node, 'after the race');
 
 # a cursor that stays open while its pages are merged, given back and used again
 $node->safe_psql('postgres', 'TRUNCATE items; INSERT INTO items SELECT * FROM source');
-my ($in, $out, $err) = ('', '', '');
-my $psql = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ], '<', \$in, '>',
-	\$out, '2>', \$err);
-$in .= <<'SQL';
-SET enable_seqscan = off;
-BEGIN ISOLATION LEVEL REPEATABLE READ;
-DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
-DECLARE d CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
-FETCH 5 FROM c;
-SELECT 'opened';
-SQL
-wait_for(sub { $psql->pump_nb; $out =~ /opened/ });
-like($out, qr/opened/, 'cursors are open');
+my $cursor = start_cursor($node);
 # and a transaction that is prepared: its rows are nobody's yet
 $node->safe_psql('postgres', "BEGIN; INSERT INTO items SELECT id + 50000, cat, big, val FROM source;
 	DELETE FROM items WHERE id <= 100; PREPARE TRANSACTION 'p'");
@@ -153,11 +135,10 @@ for my $round (1 .. 6)
 	$node->safe_psql('postgres', 'VACUUM items');
 	wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
 }
-$out = '';
-$in .= "FETCH ALL FROM c;\nSELECT 'half';\nMOVE 100 IN d;\nFETCH ALL FROM d;\nCOMMIT;\n\\q\n";
-eval { $psql->finish; };
-is($err, '', 'cursors meet no error');
-my ($c, $d) = split /half\n/, $out;
+$cursor->{in} .=
+	"FETCH ALL FROM c;\nSELECT 'half';\nMOVE 100 IN d;\nFETCH ALL FROM d;\nCOMMIT;\n\\q\n";
+is(finish_psql($cursor), '', 'cursors meet no error');
+my ($c, $d) = split /half\n/, $cursor->{out};
 my %seen;
 is(scalar(grep { !$seen{$_}++ && $_ <= 2000 } split /\n/, $c), 1995,
 	'a cursor that was read: each of its rows once');
@@ -197,5 +178,4 @@ cmp_ok(merge_info($node, 'total_bytes'), '<=', 2 * $size + 16 * 8192,
 	'what was parked is used again');
 index_is_complete($node, 'at the end');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -5,17 +5,10 @@
 # than a standby's conflict.
 #
 #	SOAK_SECONDS, SOAK_CLIENTS		default 15, 6
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(sleep time);
-
 use Gpugraph;
 use Merging;
 use Residency;
+use Time::HiRes qw(sleep time);
 
 my $seconds = $ENV{SOAK_SECONDS} || 10;
 my $clients = $ENV{SOAK_CLIENTS} || 6;
@@ -35,11 +28,7 @@ CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat) WITH (se
 CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 100000;
 SQL
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = 1s\n");
-$replica->start;
+my $replica = start_standby($node, 'replica', "max_standby_streaming_delay = 1s\n");
 
 my %looking = (
 	'same@2' => <<'SQL',
@@ -137,6 +126,4 @@ is(answers($replica), answers($node), 'the standby answers as the primary');
 unlike(slurp_file($_->logfile), qr/PANIC|was terminated by signal|TRAP/, 'no process crashed')
 	for $node, $replica;
 
-$replica->stop;
-$node->stop;
-done_testing();
+finish_test($replica, $node);

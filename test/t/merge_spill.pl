@@ -1,11 +1,5 @@
 # A merge that maintenance_work_mem does not hold takes temporary files, and its segment is as good
 # as one that was built in memory. The files are gone afterwards, however the merge ended.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -192,5 +186,4 @@ is($node->safe_psql('postgres', $merge), 't', 'kill -9: the next one does it');
 is(merge_info($node, 'segments'), 1, 'kill -9: one segment');
 index_is_complete($node, 'kill -9');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,13 +1,6 @@
 # Merges on a standby: queries are cancelled or right, the replica is equal, a replica that is
 # promoted in the midst of a merge goes on and loses no space, and so does recovery to a point of
 # it.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -27,19 +20,6 @@ sub new_replica
 	return $replica;
 }
 
-sub is_equal
-{
-	my ($replica, $what) = @_;
-
-	$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
-	is(answers($replica), answers($primary), "$what: equal answers");
-	is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
-		'0 ', "$what: sound on the replica");
-	is($replica->safe_psql('postgres', "SELECT complete('items')"), 'ok',
-		"$what: every row is found on the replica");
-	return;
-}
-
 my $replica = new_replica('replica', "max_standby_streaming_delay = 0\n");
 is(($replica->psql('postgres', "SELECT gpugraph_merge('items_idx')"))[2] =~
 	/ERROR:  cannot execute gpugraph_merge\(\) during recovery/, 1, 'no merge on a standby');
@@ -49,38 +29,26 @@ my ($rc, $out, $err) = $replica->psql('postgres', "DO \$\$ BEGIN
 like($err, qr/refused/, 'SQLSTATE 25006');
 
 # a cursor on the standby whose pages are merged and used again on the primary
-my $in = '';
-($out, $err) = ('', '');
-my $psql = IPC::Run::start([ 'psql', '-XAtq', '-d', $replica->connstr('postgres') ], '<', \$in, '>',
-	\$out, '2>', \$err);
-$in .= <<'SQL';
-SET enable_seqscan = off;
-BEGIN ISOLATION LEVEL REPEATABLE READ;
-DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
-FETCH 5 FROM c;
-SELECT 'opened';
-SQL
-wait_for(sub { $psql->pump_nb; $out =~ /opened/ });
+my $cursor = start_cursor($replica);
 for my $round (1 .. 5)
 {
 	$primary->safe_psql('postgres', "INSERT INTO items SELECT id + ${round}0000, cat, big, val
 		FROM source");
 	$primary->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
 }
-is_equal($replica, 'merged');
-$out = '';
-$in .= "FETCH ALL FROM c;\nCOMMIT;\n\\q\n";
-eval { $psql->finish; };
-is(scalar(grep { /^\d+$/ && $_ > 2000 } split /\n/, $out), 0,
+is_equal($replica, $primary, 'merged');
+$cursor->{in} .= "FETCH ALL FROM c;\nCOMMIT;\n\\q\n";
+finish_psql($cursor);
+is(scalar(grep { /^\d+$/ && $_ > 2000 } split /\n/, $cursor->{out}), 0,
 	'a cursor of the standby returns no row of a later time');
-like($err, qr/conflict with recovery|connection|terminating|aborted/, 'it was cancelled');
+like($cursor->{err}, qr/conflict with recovery|connection|terminating|aborted/, 'it was cancelled');
 
 # deletes and compaction
 $primary->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 <> 0');
 $primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300)');
 $primary->safe_psql('postgres', 'VACUUM (FREEZE) items');
 ok(defined wait_for(sub { merge_info($primary, 'rows + delta_rows') < 4000 }), 'compacted');
-is_equal($replica, 'compacted');
+is_equal($replica, $primary, 'compacted');
 $primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 0)');
 $primary->restart;
 

@@ -1,10 +1,5 @@
 # One worker and several indexes in two databases: each has its turn, and what is worth it only when
 # nobody inserts is done for all of them.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Merging;
 

@@ -1,12 +1,6 @@
 # VACUUM and a merge in each other's midst, in every order: a row that VACUUM removed never comes
 # back with the row that has its place by then. The worker is stopped (SIGSTOP) where it builds the
 # graph, after it read the rows; VACUUM where it sleeps between two pages of the index.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -130,5 +124,4 @@ ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('s
 index_is_complete($node, 'VACUUM gave back what a merge had read', 'slow');
 unlike(slurp_file($node->logfile), qr/corrupt|PANIC|ERROR:  (?!cancel)/, 'no other error');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # The background worker: inserts wake it, it keeps the delta and the number of segments small, and
 # seals what is left when nobody inserts. Where it may not run, VACUUM merges.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -119,5 +113,4 @@ is(scalar @told, 1, 'the log says so once');
 like(slurp_file($node->logfile), qr/HINT:  Increase max_worker_processes\./, 'and what to do');
 index_is_complete($node, 'no slot');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,12 +1,6 @@
 # Merges write a few times what is inserted, also where many rows with filter words share few
 # vectors, and under an old snapshot the index grows by no more than three times of it.  A merge
 # that is due when the snapshot begins is not part of that: nobody knows yet that it will be old.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -88,5 +82,4 @@ is(insert(2_000_000, 1), 1, 'rows are sealed after it');
 ok(defined wait_for(sub { merge_info($node, 'segments') <= 5 }), 'segments are few again');
 index_is_complete($node, 'at the end');
 
-$node->stop;
-done_testing();
+finish_test($node);

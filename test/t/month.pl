@@ -3,16 +3,9 @@
 # standby with queries. The directory stays at most half full, nothing is lost, scans agree with the
 # table on both servers. Less what snapshots keep, the index is at most 1.7 times as large as a
 # fresh one; one VACUUM after the last old snapshot all of its file is.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(sleep time);
-
 use Gpugraph;
 use Merging;
+use Time::HiRes qw(sleep time);
 
 my $seconds = $ENV{MONTH_SECONDS} || 16;
 my $clients = 3;
@@ -56,12 +49,8 @@ BEGIN
 	END IF;
 END $$;
 SQL
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->append_conf('postgresql.conf',
+my $replica = start_standby($node, 'replica',
 	"max_standby_streaming_delay = 500ms\nhot_standby_feedback = off\n");
-$replica->start;
 
 # A snapshot with a cursor over all rows, of which the first are read at once and the others in the
 # end, when the index has been merged several times; in between it sees the same rows, too.
@@ -214,6 +203,4 @@ is(join("\n", grep { /(?:ERROR|FATAL|PANIC):/ && !/conflict with recovery/
 unlike(slurp_file($_->logfile), qr/PANIC|was terminated by signal|TRAP|is corrupted/,
 	'no process crashed') for $node, $replica;
 
-$replica->stop;
-$node->stop;
-done_testing();
+finish_test($replica, $node);

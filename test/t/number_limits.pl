@@ -5,14 +5,8 @@
 # The bug: the ids of segments did come round. The segment of id 2^32 - 1 passed for part of the
 # delta, and later ones for segments that were there already.
 # The fix: there is no merge without an id.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Residency;
 
 use constant { GENERATION => 16, EPOCH => 24 };
@@ -146,5 +140,4 @@ $node->safe_psql('postgres', 'REINDEX INDEX pages_idx');
 is(change('pages', 5001), '', 'pages, REINDEX: a merge');
 is_good('pages', 'REINDEX');
 
-$node->stop;
-done_testing();
+finish_test($node);

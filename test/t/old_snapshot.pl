@@ -3,13 +3,6 @@
 # when scans looked for it, gpugraph_search() where a device answers.
 # The fix: they fail with "snapshot too old", as scans of other indexes do. From 17 on snapshots do
 # not expire.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -95,5 +88,4 @@ for my $round (@rounds)
 is($node->safe_psql('postgres', "SET enable_seqscan = off; $count"), $left,
 	'a new snapshot sees what is left');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -2,12 +2,6 @@
 # those of a superuser: merge workers, VACUUM's and those of the service read what is stored.
 # Workers of a parallel build run them as the table's owner. test/pgtap/owner_rights.sql has what
 # sessions do.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -74,5 +68,4 @@ $node->safe_psql('postgres', "SELECT count(*)
 	FROM gpugraph_search('items_idx', (SELECT array_agg(val) FROM items WHERE id < 100), 5)");
 is(ran(), '', 'many queries, answered by the service: nothing');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -2,18 +2,12 @@
 # to PGXN's specification; the rpm and CloudNativePG's examples name its version; the queries for
 # postgres_exporter run as a member of pg_monitor and yield the columns that they declare; the
 # dashboard and the alerts name only metrics and labels that these queries make.
-use strict;
-use warnings;
-
+use Gpugraph;
+use Residency;
 use CPAN::Meta::YAML;
 use Cwd qw(abs_path);
 use File::Basename qw(basename dirname);
 use JSON::PP;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Gpugraph;
-use Residency;
 
 my $top = abs_path(dirname(__FILE__) . '/../..');
 my $monitoring = "$top/packaging/monitoring";

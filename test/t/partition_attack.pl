@@ -4,11 +4,6 @@
 #
 #	GG_SEED			what to draw from, default 42
 #	GG_STATEMENTS	how many, default 400
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

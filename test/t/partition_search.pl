@@ -1,10 +1,5 @@
 # The indexes of partitions are searched together on devices, of many with one request, and what
 # becomes of partitions, rows and devices meanwhile does not show in answers.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

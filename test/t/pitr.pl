@@ -1,11 +1,4 @@
 # Recovery from a base backup to a point in time gives the answers of that time.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('origin', init => { allows_streaming => 1, has_archiving => 1 });
@@ -51,5 +44,4 @@ for my $point ('inserted', 'vacuumed', 'rebuilt')
 	$restored->stop;
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

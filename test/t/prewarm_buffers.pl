@@ -1,10 +1,5 @@
 # gpugraph_prewarm() where no GPU can hold the index: it reads the index into shared buffers, which
 # is what the CPU's searches profit from. Under gpugraph.engine = cuda it stays an error.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

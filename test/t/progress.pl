@@ -1,11 +1,5 @@
 # pg_stat_progress_create_index shows a build's phases, each with counts that grow up to their
 # total.  On a GPU, CANCEL_ROWS of CANCEL_DIM dimensions take long enough to be watched.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('progress', conf => "maintenance_work_mem = 1GB\n");
@@ -88,5 +82,4 @@ SUM
 watch(0);
 watch(2);
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,6 @@
 # In which buffers pages were seen is known to all sessions of a preloaded server. Searches find
 # their rows whatever another session did to table and index since, and whatever is in those
 # buffers now.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

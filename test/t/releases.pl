@@ -2,13 +2,6 @@
 # builds them) makes indexes of all forms that it had; then this library has their database: on a
 # standby that is upgraded first, with the older catalog, after ALTER EXTENSION UPDATE, and carried
 # over by pg_upgrade. Rows are found, changed and merged there, and the service holds the indexes.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -190,10 +183,7 @@ for my $version (sort map { m{([^/]+)/made$} } glob "$releases/*/made")
 	all_found($old, "$version: with its own library");
 
 	# standbys are upgraded first
-	$old->backup('backup');
-	my $standby = PostgreSQL::Test::Cluster->new("standby_$version");
-	$standby->init_from_backup($old, 'backup', has_streaming => 1);
-	$standby->start;
+	my $standby = start_standby($old, "standby_$version");
 	$old->safe_psql('postgres', 'INSERT INTO items SELECT id + 50000, cat, big, val FROM items
 		WHERE id <= 500; DELETE FROM items WHERE id > 50000; DELETE FROM late WHERE id % 3 = 0');
 	$old->safe_psql('postgres', 'VACUUM items; VACUUM late');

@@ -1,49 +1,25 @@
 # A streaming replica answers as its primary does, over cycles of inserts, deletes and VACUUM;
 # promoted, it goes on.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $primary = new_node('primary', init => { allows_streaming => 1 });
-$primary->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($primary, 'backup', has_streaming => 1);
-$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = 30s\n");
-$replica->start;
+my $replica = start_standby($primary, 'replica', "max_standby_streaming_delay = 30s\n");
 make_items($primary, 2000, 16);
 
-sub equal
-{
-	my ($what) = @_;
-
-	$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
-	is(answers($replica), answers($primary), "$what: equal answers");
-	is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
-		'0 ', "$what: sound on the replica");
-	is($replica->safe_psql('postgres', "SELECT complete('items')"), 'ok',
-		"$what: every row is found on the replica");
-	return;
-}
-
-equal('built');
+is_equal($replica, $primary, 'built');
 $primary->safe_psql('postgres', "SELECT make_data('asked', 400, 16, 7);
 	SELECT gpugraph_learn('items_idx', (SELECT array_agg(val) FROM asked))");
-equal('learned');
+is_equal($replica, $primary, 'learned');
 for my $cycle (1 .. 10)
 {
 	$primary->safe_psql('postgres', <<"SQL");
 INSERT INTO items SELECT $cycle * 100000 + id, cat, big, val FROM items
 	WHERE id <= 2000 AND id % 3 = $cycle % 3;
 SQL
-	equal("cycle $cycle, inserted") if $cycle % 5 == 0;
+	is_equal($replica, $primary, "cycle $cycle, inserted") if $cycle % 5 == 0;
 	$primary->safe_psql('postgres', "DELETE FROM items WHERE (id + $cycle) % 4 = 0 AND id > 20");
 	$primary->safe_psql('postgres', 'VACUUM items');
-	equal("cycle $cycle, vacuumed");
+	is_equal($replica, $primary, "cycle $cycle, vacuumed");
 }
 
 # all rows gone: segment and delta are given back, their blocks used again
@@ -56,13 +32,13 @@ is($replica->safe_psql('postgres',
 	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1)) s'),
 	'0', 'all deleted: no answers on the replica');
 $primary->safe_psql('postgres', 'INSERT INTO items SELECT * FROM kept');
-equal('blocks used again');
+is_equal($replica, $primary, 'blocks used again');
 $primary->safe_psql('postgres', 'REINDEX INDEX items_idx');
-equal('rebuilt');
+is_equal($replica, $primary, 'rebuilt');
 $primary->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY items_idx');
-equal('rebuilt concurrently');
+is_equal($replica, $primary, 'rebuilt concurrently');
 $primary->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
-equal('forgotten');
+is_equal($replica, $primary, 'forgotten');
 
 # an index that is unlogged cannot be read there, and says so
 $primary->safe_psql('postgres',
@@ -79,5 +55,4 @@ $replica->safe_psql('postgres', 'DELETE FROM items WHERE id < 50000000');
 $replica->safe_psql('postgres', 'VACUUM items');
 index_is_complete($replica, 'promoted');
 
-$replica->stop;
-done_testing();
+finish_test($replica);

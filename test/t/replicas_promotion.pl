@@ -1,13 +1,6 @@
 # A primary and two replicas, each with a device of its own, under load: the primary is lost, a
 # replica is promoted, the other follows it. No answer is wrong meanwhile, and no row is lost that
 # somebody was told of.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

@@ -1,13 +1,8 @@
 # Rows are appended to the delta of an index that is on a device. Each refresh brings the new pages
 # alone, by a loader that stays for the next one.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(usleep);
 
 my $node = service_node('append', conf => "gpugraph.merge_workers = 0\n");
 sub sql { return $node->safe_psql('postgres', $_[0]) }
@@ -167,5 +162,4 @@ sql("SELECT gpugraph_evict('wide_idx')");
 sql('VACUUM wide');
 cmp_ok(delta_rows(), '<', 100, 'they are sealed where none does');
 
-$node->stop;
-done_testing();
+finish_test($node);

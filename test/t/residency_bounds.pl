@@ -1,11 +1,6 @@
 # Filters that few rows pass, on a device that holds codes alone: it passes over codes, and hands
 # out bounds of distances.  The backend measures the rows that these leave in question, and the
 # answer is exact.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -161,5 +156,4 @@ $node->safe_psql('postgres', 'DROP INDEX items_idx;
 	ALTER TABLE queries ALTER val TYPE halfvec(64)');
 is(make_index('val halfvec_cosine_ops, cat', '', 0.8), 'ready 1 1 0', 'halfvec');
 is_exact('halfvec', 'cat = 3', 10, operator => '<=>');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,14 +1,8 @@
 # The process that builds an index gives it to the GPU service: the first query finds it on the
 # device, and nothing is read back. A build that is rolled back leaves nothing there.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(time);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(time);
 
 my $node = service_node('build',
 	conf => "max_parallel_maintenance_workers = 2\nmin_parallel_table_scan_size = 64kB\n");
@@ -136,5 +130,4 @@ is(state_of($node, 'wide_idx'), 'ready', 'REINDEX has the room of the copy that 
 is(state_of($node), 'ready', 'and no other index gave way');
 truth_by_device($node, 'after REINDEX', 'wide');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,13 +1,8 @@
 # Of an index that is on a device in part, the device answers many queries in one request, and this
 # process searches the segments that are missing meanwhile, on pages or in memory. Rows are those
 # that scans find, one query after the other, whatever else happens.
-use strict;
-use warnings;
-
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Residency;
 
 # Always the CPU engine, whose sizes and ties are the same everywhere. One chunk: none may be lost.
@@ -182,5 +177,4 @@ SQL
 	return $found eq "gpu|2500\ngpu|1"; });
 is($found, "gpu|2500\ngpu|1", 'the device answers what comes after them');
 
-$node->stop;
-done_testing();
+finish_test($node);

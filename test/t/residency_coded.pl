@@ -1,11 +1,6 @@
 # A device serves an index that has codes and no vectors: it walks by the codes that lie on the
 # index's pages, and the scan reads the table and puts rows in order, as without a device. Filters
 # are the CPU's. Built, loaded, merged and refreshed, on a standby, too.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -150,15 +145,10 @@ SQL
 answers_rightly('segments', 'part');
 
 # ---- a standby has a device of its own
-$node->backup('base');
-my $standby = PostgreSQL::Test::Cluster->new('coded_standby');
-$standby->init_from_backup($node, 'base', has_streaming => 1);
-$standby->start;
+my $standby = start_standby($node, 'coded_standby');
 $node->wait_for_catchup($standby);
 wait_for(sub { of_device($standby, 'state') eq 'up' });
 $standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(state_of($standby), 'ready', 'on a standby');
 is(rows_by($standby, 'cuda'), $merged, 'with the same answers');
-$standby->stop;
-$node->stop;
-done_testing();
+finish_test($standby, $node);

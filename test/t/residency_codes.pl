@@ -1,10 +1,5 @@
 # A device that has no room for an index's rows holds codes of them, and the rows lie in the host's
 # memory: queries find what they found before, filters and long scans included, by the device alone.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

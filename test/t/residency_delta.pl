@@ -1,10 +1,5 @@
 # The delta of an index that is on a device grows beyond the room that is there for it. The resident
 # gives up segments, and has the rows of today: it is not left as it was until it is loaded anew.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -88,5 +83,4 @@ like(($node->psql('postgres', "SET statement_timeout = '60s';
 	'no room even for the delta');
 like(truth($node), qr/^1\.0000 /, 'answers are right');
 
-$node->stop;
-done_testing();
+finish_test($node);

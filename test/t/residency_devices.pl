@@ -1,10 +1,5 @@
 # Two devices: an index is loaded to the one with more room, and whichever has it answers, whatever
 # becomes of the other.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -79,5 +74,4 @@ truth_by_device($node, 'from there');
 is(of_one(1, 'resident_indexes'), 0, 'the second has nothing');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

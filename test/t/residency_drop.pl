@@ -1,10 +1,5 @@
 # What is dropped, truncated or rebuilt never answers from its old copy, and its memory goes back
 # soon.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -90,5 +85,4 @@ ok(defined wait_for(sub { of_device($node, "resident_indexes || ' ' || resident_
 	'DROP DATABASE gives the memory back');
 
 is(log_lines($node, qr/(PANIC|TRAP|ERROR:.*gpugraph)/), 0, 'nothing was said of it in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,10 +1,5 @@
 # A load that fails, or whose process ends, leaves nothing behind; the CPU answers meanwhile, and
 # the log says why, once.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -142,5 +137,4 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'REINDEX');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,6 @@
 # A device that has no room for full rows holds codes, and rows in half precision beside them. Rows
 # that rounding brings near each other still come in the order of their own values: from walks, with
 # filters, in scans of all rows, and in many queries at once.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -191,5 +186,4 @@ for my $case ([ 'too large', 'val * $1', '1e6' ], [ 'too small', 'val * $1', '1e
 		CREATE INDEX unfit_idx ON unfit USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0)");
 	is(load_within('unfit_idx', $full, 0.75), 'ready 1 0 1', "$what: codes alone");
 }
-$node->stop;
-done_testing();
+finish_test($node);

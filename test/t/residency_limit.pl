@@ -1,10 +1,5 @@
 # gpugraph.device_memory: the index used longest ago makes room, no index is evicted in vain, and
 # the CPU searches one that can never fit, which the log says once.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -119,5 +114,4 @@ ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }),
 	'and the rest follows');
 is(truth($node, 'c') =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'all the while answers are right');
 
-$node->stop;
-done_testing();
+finish_test($node);

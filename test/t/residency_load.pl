@@ -1,10 +1,5 @@
 # An index comes onto the device when it is queried, is answered from there, follows inserts and
 # VACUUM without being loaded anew, and goes when it is told to.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -140,5 +135,4 @@ is(of_index($node, "queries_gpu || ' ' || state"), '0 ready',
 truth_by_device($node, 'after the reset');
 is(of_index($node, 'queries_gpu'), 20, 'counting goes on');
 
-$node->stop;
-done_testing();
+finish_test($node);

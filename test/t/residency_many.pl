@@ -1,13 +1,8 @@
 # More indexes than the table of residents has entries: as many as fit stay on the device, and an
 # index that was just loaded is not pushed out by one that finds no place.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(time);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(time);
 
 my $entries = 32;
 my $more = 2;
@@ -67,5 +62,4 @@ is(state_of($node, "t${n}_idx"), 'ready', 'gpugraph_prewarm() finds a place');
 cmp_ok(of_device($node, 'resident_indexes'), '>=', $entries - 2, 'and takes few for it');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,10 +1,5 @@
 # An index larger than one device has segments on several: each query asks all of them, and answers
 # are those of one device with room for all.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -78,5 +73,4 @@ index_is_complete($node, 'merged');
 like(who_answers($node), qr/^(0\.9\d+|1\.0000) /, 'queries are answered');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -3,14 +3,9 @@
 # to devices of which one fails, rows are deleted, indexes evicted, queries cancelled, or the wished
 # devices and their room change. In the end nothing of the service's shared memory is in use.
 # GG_SOAK_ROUNDS asks for more rounds.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(usleep);
 
 my $rounds = $ENV{GG_SOAK_ROUNDS} || 20;
 my $node = four_device_node('soak', <<'CONF');
@@ -135,5 +130,4 @@ ok(defined wait_for(sub { return $node->safe_psql('postgres', $left) eq '0|0|0|0
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('few_idx')");
 is(of_index($node, "state", 'few_idx'), 'ready', 'devices are of use again');
 is(log_lines($node, qr/(PANIC|TRAP|terminated by signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,6 @@
 # Who may have indexes loaded and evicted, and at whose cost: nobody but the table's owner evicts an
 # index, and gpugraph_prewarm() pushes out what others have had loaded just now only for those who
 # maintain the whole server.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -89,5 +84,4 @@ if ($node->pg_version >= 17)
 	is(states(), 'absent ready ready', 'what was used longest ago was evicted');
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,6 @@
 # A big index is read by several processes: whatever their number the copy is the same, and when one
 # of them ends, or the load is evicted, cancelled or loses its worker in the middle, nothing is left
 # behind and the CPU answers.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -237,5 +232,4 @@ for my $sql ('REINDEX INDEX items_idx', 'DROP INDEX items_idx')
 }
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

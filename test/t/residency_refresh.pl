@@ -1,10 +1,5 @@
 # A copy that cannot be used any more is replaced or gives way. Neither too little memory for two
 # copies nor loads that fail keep an index on the CPU for good, or a session waiting.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -79,5 +74,4 @@ is($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = 
 ok(defined wait_for(\&by_device), 'until a load succeeds');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,6 @@
 # Copies of an index on several devices. A hot index gets them where there is room, queries go to
 # all of them, merges reach all of them, a copy makes room before all else, and when a device fails
 # the others answer its queries.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -157,5 +152,4 @@ finish_psql($hot);
 is(places('other') =~ /^\{\d\}$/ ? copies() : places('other'), 3, 'a copy takes no room from it');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # What was on the device comes back after a restart, a crash, and the end of the worker
 # (but for gpugraph.disable), and the list that says what it was may be missing, damaged or old.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

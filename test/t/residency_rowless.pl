@@ -1,11 +1,6 @@
 # A device that has no room for an index's rows, in its own memory or in the host's, holds codes
 # alone: it walks by them, and the backend measures what it found by the index's pages. Answers are
 # those of full rows. Long scans and small segments are the CPU's.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -179,5 +174,4 @@ sub plan_of
 
 like(plan_of(0.5, ''), qr/using items_idx/, 'the device is planned for filters that it walks');
 like(plan_of(0.5, 'SET gpugraph.engine = cpu'), qr/using plain/, 'and not where the CPU answers');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,15 +1,9 @@
 # An index larger than the device is resident by segment. The device answers for the segments that
 # it has and the CPU for the others, in one order and without a row lost or told twice, while
 # segments come and go: by the limit, by heat, by merges, with the worker, and on a standby.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(usleep);
 
 # Always the CPU engine, whose sizes and ties are the same everywhere.
 my $node = service_node('segments', init => { allows_streaming => 1 }, conf => <<'CONF');
@@ -364,10 +358,7 @@ is(who_answers($node), "$recall 0 20 0", 'both answer');
 
 # ---- a standby, and a restart
 ok(limit($half), 'half again');
-$node->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = start_standby($node, 'standby');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 $standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(state_of($standby), 'partial', 'standby: in part');
@@ -380,5 +371,4 @@ $node->restart;
 ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'restarted: in part again');
 like(who_answers($node), qr/ 0 20 0$/, 'both answer');
 
-$node->stop;
-done_testing();
+finish_test($node);

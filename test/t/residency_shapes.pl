@@ -1,11 +1,6 @@
 # Indexes of every make come to the device whole: several segments, rows longer than a page, filter
 # columns, halfvec, rows that share a node, graphs by each algorithm, and with all of these rows of
 # the delta.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -135,5 +130,4 @@ SELECT count(*) FROM queries
 SQL
 cmp_ok(of_index($node, 'queries_gpu', 'half_idx'), '>=', 20, 'halfvec: by the device');
 
-$node->stop;
-done_testing();
+finish_test($node);

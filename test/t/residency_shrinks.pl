@@ -1,10 +1,5 @@
 # VACUUM moves what lies near the end of an index's file, and truncates it. A device goes on
 # answering with the segments that it has, and none is loaded again.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -48,5 +43,4 @@ ok(defined wait_for(sub { of_index($node, 'generation') > $generation }),
 is(of_device($node, 'loads'), $loads, 'and was refreshed, not loaded');
 index_is_complete($node, 'the index');
 
-$node->stop;
-done_testing();
+finish_test($node);

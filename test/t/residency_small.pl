@@ -1,10 +1,5 @@
 # A table of 300 small partitions: every index stays on one device, which answers a query of all of
 # them alone, and has them again after a restart.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -78,5 +73,4 @@ ok(defined wait_for(sub { return residents() == 100; }), 'as many come again as 
 is((split /\n/, ask(1))[-2], (split /\n/, ask(0))[-2], 'and the CPU answers for the others');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal|damaged)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,13 +1,8 @@
 # The index option devices: segments are spread over several devices, and come back to one. Queries
 # are answered by devices alone all the time, and as one device does.
-use strict;
-use warnings;
-use feature 'state';
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
+use feature 'state';
 
 my $node = four_device_node('spread', <<'CONF');
 gpugraph.merge_workers = 0
@@ -94,5 +89,4 @@ if (($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu')
 }
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

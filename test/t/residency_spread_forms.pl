@@ -1,9 +1,4 @@
 # The index option devices for builds and merges, and for every form that segments have on a device.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -50,5 +45,4 @@ cmp_ok(segments(), '>=', 3, 'a merge leaves as many');
 index_is_complete($node, 'merged');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

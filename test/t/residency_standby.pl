@@ -1,10 +1,4 @@
 # A hot standby has a service of its own, which follows what is replayed.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -12,10 +6,7 @@ my $primary = service_node('primary', init => { allows_streaming => 1 },
 	conf => "gpugraph.merge_workers = 0\n");
 make_items($primary, 4000, 16);
 $primary->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-$primary->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = start_standby($primary, 'standby');
 
 sub catch_up { $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert')); return }
 
@@ -60,6 +51,4 @@ $standby->safe_psql('postgres', 'DROP TABLE items');
 ok(defined wait_for(sub { of_device($standby, "resident_indexes || ' ' || resident_bytes")
 	eq '0 0' }), 'DROP gives the memory back');
 
-$standby->stop;
-$primary->stop;
-done_testing();
+finish_test($standby, $primary);

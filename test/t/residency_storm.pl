@@ -1,15 +1,9 @@
 # Queries whose answers are known, while rows come and go, VACUUM runs, the index is evicted,
 # loaded, rebuilt, its loads fail and the worker is terminated: no answer is wrong, no query fails,
 # and nothing is left behind.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(usleep time);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(usleep time);
 
 my $seconds = 8;
 my $node = service_node('storm', conf => "gpugraph.device_memory = 4MB\nlog_statement = none\n");
@@ -122,5 +116,4 @@ ok(defined wait_for(sub {
 }), 'no loader is left');
 is(log_lines($node, qr/PANIC|TRAP|signal 11|signal 6/), 0, 'nothing bad is in the log');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,20 +1,10 @@
 # A primary goes on after its standby was promoted. After pg_rewind it follows the new primary, and
 # its indexes keep nothing of what it changed in between.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $old = new_node('old', init => { allows_streaming => 1 },
 	conf => "wal_log_hints = on\nwal_keep_size = 512MB\nmax_wal_size = 2GB\n");
-$old->backup('backup');
-my $new = PostgreSQL::Test::Cluster->new('new');
-$new->init_from_backup($old, 'backup', has_streaming => 1);
-$new->start;
+my $new = start_standby($old, 'new');
 make_items($old, 3000, 16);
 $old->safe_psql('postgres', <<'SQL');
 CREATE TABLE others AS SELECT * FROM items;
@@ -88,6 +78,4 @@ part_and_rewind(
 	"DELETE FROM others WHERE id % 2 = 1;
 	INSERT INTO items SELECT id + 300000, cat, big, val FROM items WHERE id < 500");
 
-$new->stop;
-$old->stop;
-done_testing();
+finish_test($new, $old);

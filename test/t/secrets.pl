@@ -1,12 +1,6 @@
 # What rows hold is not told to those who may not read them: not by views, errors, hints and
 # statistics, and not by the server's log, at the level debug5. Rows have numbers and words that no
 # statement has.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -119,5 +113,4 @@ unlike($seen, $secret, 'but nothing of the rows');
 my ($line) = grep { /$secret/ } split /\n/, slurp_file($node->logfile);
 is($line, undef, 'nor does the log tell of them');
 
-$node->stop;
-done_testing();
+finish_test($node);

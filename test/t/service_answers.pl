@@ -1,10 +1,5 @@
 # What a device answers is what the CPU answers: in every order, beyond the device's longest list,
 # under filters, with rows inserted and deleted, through cursors that take turns.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -265,5 +260,4 @@ SQL
 is(of_index($node, "cpu_local || ' ' || cpu_small", 'tiny_idx'), '1 1', 'and counted as such');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,10 +1,5 @@
 # Index scans that are restricted to a bitmap of other indexes are answered by the device, exactly,
 # however many rows the bitmap has, as long as they fit into work_mem.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -121,5 +116,4 @@ for my $limit ('LIMIT 10', 'LIMIT 20000', '')
 many('few', 'LIMIT 10', "SET work_mem = '64kB'; SET hash_mem_multiplier = 2;",
 	'more TIDs than fit into work_mem', 'Unrestricted Scans: 1');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,14 +1,9 @@
 # A query that ends while the device has it leaves nothing behind: cancelled, timed out, terminated,
 # its client gone. The next one is answered by the device; and queries that wait together go out
 # together.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(time);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(time);
 
 my $node = service_node('cancel', conf => "max_connections = 20\n");
 make_items($node, 4000, 16);
@@ -144,5 +139,4 @@ for my $how (qw(pg_cancel_backend pg_terminate_backend))
 is(of_device($node, 'failed'), 0, 'nothing failed');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

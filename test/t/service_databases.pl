@@ -1,11 +1,6 @@
 # Databases whose indexes have the same OIDs and files, as those of a template and its copy, share
 # the service: the owner of one gets the rows of his own, and loads, evicts and counts nothing of
 # the other's.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -108,5 +103,4 @@ like(ask('second', 'SELECT gpugraph_stat_reset()'), qr/permission denied/, 'nor 
 $node->safe_psql('postgres', 'DROP DATABASE second');
 is(nearest('first'), exact('first'), 'after the other database was dropped');
 
-$node->stop;
-done_testing();
+finish_test($node);

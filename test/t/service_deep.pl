@@ -1,13 +1,8 @@
 # A scan that goes far beyond the device's longest list stays on the device, and returns every row
 # once and in order; memory for long answers is given back by whatever happens to those who use it.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(sleep);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(sleep);
 
 my $node = service_node('deep', conf => <<'CONF');
 gpugraph.itopk_size = 64
@@ -276,5 +271,4 @@ for my $round (1 .. 2)
 	device_answers_again("the worker is replaced, $round");
 }
 is(log_lines($node, qr/(PANIC|TRAP|segmentation)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,13 +1,8 @@
 # Whatever fails in the service, the CPU answers, the server stays up, the worker comes back, and
 # the log says why, once. With gpugraph.engine = cuda it is an error instead.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(usleep);
 
 my $node = served_node('faults');
 
@@ -165,5 +160,4 @@ $node->append_conf('postgresql.conf', "shared_preload_libraries = ''\ngpugraph.d
 $node->restart;
 is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
 	'not preloaded: the CPU answers');
-$node->stop;
-done_testing();
+finish_test($node);

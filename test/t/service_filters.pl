@@ -1,11 +1,6 @@
 # Conditions on filter columns are answered by the device, as a plain sort of the matching rows
 # answers them: in segments and delta, where rows share a vector, after merges, deletes and VACUUM,
 # for every share of the rows that passes, and as far as the executor wants.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -239,5 +234,4 @@ for my $most (1, 100, 500)
 }
 
 is(log_lines($node, qr/(PANIC|TRAP|segmentation)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

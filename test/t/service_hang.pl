@@ -1,11 +1,6 @@
 # A device that hangs: a kernel that never ends, or a call of the driver that never returns,
 # whichever thread of the worker is in it. The worker notices, says so, and makes room for another
 # one. The server stays up, and the CPU answers meanwhile.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

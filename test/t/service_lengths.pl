@@ -1,11 +1,6 @@
 # A longer list of a device does not find less.  Up to some hundred entries a walk of a small index
 # is faster than measuring all of its rows, even where LIMIT takes a longer list than
 # gpugraph.itopk_size, and beyond it an exact list takes its place.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -81,5 +76,4 @@ sub cost_of
 cmp_ok(cost_of(16), '<', cost_of(64), 'short walks cost less than longer ones');
 cmp_ok(cost_of(256), '<', cost_of(1024), '... and those less than exact lists');
 
-$node->stop;
-done_testing();
+finish_test($node);

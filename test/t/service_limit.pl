@@ -1,11 +1,6 @@
 # A device is asked for what a LIMIT takes, wherever the executor can know it, and goes on where
 # more is wanted after all: rows that are dead, locked by others or tied, joins, the queue of
 # float16.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 

@@ -1,13 +1,8 @@
 # A host with a device that cannot be used, an old one say, beside one that can: the one works as if
 # it were alone, and the log says once what is wrong with the other.
-use strict;
-use warnings;
-
-use Test::More;
-use Time::HiRes qw(usleep);
-
 use Gpugraph;
 use Residency;
+use Time::HiRes qw(usleep);
 
 my $node = service_node('old_device', conf => <<'CONF');
 gpugraph.service_engine = cpu
@@ -30,5 +25,4 @@ is(log_lines($node, qr/LOG: .*gpugraph device 1 cannot be used: device 1 is too 
 is(log_lines($node, qr/HINT: .*answered by other devices, or by the CPU/), 1,
 	'and who answers');
 truth_by_device($node, 'later');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,10 +1,5 @@
 # A backend's slot outlives whatever happens to the two who share it: a backend that is held up
 # while the worker is replaced, a worker that is held up while backends wait.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -89,5 +84,4 @@ sub replace_worker
 }
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

@@ -5,16 +5,10 @@
 #
 #	SOAK_SECONDS, SOAK_CLIENTS, SOAK_ROWS, SOAK_DIM		default 12, 8, 3000, 16
 #	GG_SERVICE_ENGINE		what plays the device: cpu (default), or cuda on a GPU host
-use strict;
-use warnings;
-
-use List::Util qw(max);
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(sleep time);
-
 use Gpugraph;
 use Residency;
+use List::Util qw(max);
+use Time::HiRes qw(sleep time);
 
 my $seconds = $ENV{SOAK_SECONDS} || 10;
 my $clients = $ENV{SOAK_CLIENTS} || 8;
@@ -200,5 +194,4 @@ note('device memory: ' . `nvidia-smi --query-gpu=memory.used --format=csv,nohead
 index_is_complete($node, 'in the end');
 unlike(slurp_file($node->logfile), qr/PANIC|was terminated by signal|TRAP/, 'no process crashed');
 
-$node->stop;
-done_testing();
+finish_test($node);

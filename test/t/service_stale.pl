@@ -1,10 +1,5 @@
 # What a scan remembers of a device copy never names another copy: not after the worker was
 # replaced, however many copies were made before and since.
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -118,5 +113,4 @@ SQL
 }
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-$node->stop;
-done_testing();
+finish_test($node);

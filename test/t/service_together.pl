@@ -3,11 +3,6 @@
 # bitmap, and with both of these kinds, for lists of several lengths.
 #
 #	GG_SERVICE_ENGINE		what plays the device: cpu (default), or cuda on a GPU host
-use strict;
-use warnings;
-
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -108,5 +103,4 @@ is($queries_after - $queries, 12, 'bitmaps: a query each');
 cmp_ok($batches_after - $batches, '<', 12,
 	'bitmaps: in fewer batches: ' . ($batches_after - $batches));
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,11 +1,5 @@
 # gpugraph_stat_index has no row of an index that is gone: of this database, of another one, with
 # its database, and on a standby.  What is not gone keeps its counts.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -20,10 +14,7 @@ for my $db (qw(first second))
 	$node->safe_psql($db, "CREATE TABLE $_ AS TABLE items;
 		CREATE INDEX ${_}_idx ON $_ USING gpugraph (val)") for 't1' .. 't3';
 }
-$node->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = start_standby($node, 'standby');
 
 # Queries of the table in a database, some of them of a session that goes on.
 my $ask = "SET gpugraph.engine = cpu; SET enable_seqscan = off;
@@ -108,6 +99,4 @@ $node->safe_psql('postgres', 'DROP TABLE ' . join(', ', map { "r$_" } 1 .. 30));
 is(rows($node), 'postgres 5', 'many are dropped');
 ok(left($node, 1), 'and one row is left');
 
-$standby->stop;
-$node->stop;
-done_testing();
+finish_test($standby, $node);

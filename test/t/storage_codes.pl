@@ -1,15 +1,8 @@
 # storage = 'int4' and 'int8': codes, graph and TIDs alone. Scans read the nearest rows from the
 # table, as their snapshot sees them, and return them in the order of their values. Merges go by
 # codes, which they do not make anew.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 use Merging;
 
 my $node = new_node('storage', init => { allows_streaming => 1 });
@@ -103,10 +96,7 @@ is(query("SELECT gpugraph_learn('items_idx', (SELECT array_agg(val) FROM queries
 	'gpugraph_learn');
 
 # ---- ten generations of merges on a standby, too, a compaction, a crash
-$node->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = start_standby($node, 'standby');
 merge_ten_times(\&query);
 is(info('vectors_bytes, delta_rows < 1000'), '0|t', 'ten generations');
 index_is_complete($node, 'ten generations');
@@ -194,6 +184,4 @@ $node->start;
 ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('long_idx')");
 like($err, qr/code \d+ of piece \d+ is not finite/, 'a code that is not finite');
 
-$node->stop;
-$standby->stop;
-done_testing();
+finish_test($node, $standby);

@@ -1,12 +1,5 @@
 # The merge worker measures recall by itself once a scan has a target: first, and again when rows
 # have come and gone.  Standbys and a server that crashed have what was measured.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -17,10 +10,7 @@ SELECT make_data('more', 2000, 24, 3);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
 	WITH (graph_degree = 6, intermediate_graph_degree = 12, seal_rows = 500);
 SQL
-$node->backup('backup');
-my $replica = PostgreSQL::Test::Cluster->new('replica');
-$replica->init_from_backup($node, 'backup', has_streaming => 1);
-$replica->start;
+my $replica = start_standby($node, 'replica');
 
 # the list that a query takes under a target
 sub ask
@@ -82,6 +72,4 @@ is(measured($node), $before, 'a crash leaves the measurement');
 is(ask($node, .99), $list, 'and the list');
 index_is_complete($node, 'crashed');
 
-$replica->stop;
-$node->stop;
-done_testing();
+finish_test($replica, $node);

@@ -1,11 +1,5 @@
 # With gpugraph.target_recall each form that can search an index has a list of its own: the CPU and
 # a device, by rows or by codes.  Who answers takes its own list.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Residency;
 
@@ -68,5 +62,4 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 ($engine, $list) = ask('auto', .98);
 is("$engine $list", "gpu $cpu_list", 'a device that was not measured takes the list of the CPU');
 
-$node->stop;
-done_testing();
+finish_test($node);

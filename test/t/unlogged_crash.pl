@@ -1,11 +1,5 @@
 # After a crash an unlogged table and its index are empty and usable, and the sample that the index
 # learned from is lost with the rows; after a clean stop all three are as they were.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('unlogged');
@@ -65,5 +59,4 @@ $node->safe_psql('postgres', "INSERT INTO free VALUES (1, '[1,2]')");
 is($node->safe_psql('postgres', "SELECT dimensions FROM gpugraph_index_info('free_idx')"), '2',
 	'its first row says the dimensions again');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,14 +1,7 @@
 # pg_upgrade carries an index of each format over: its blocks are copied as they are, and so is the
 # sample that it learned from. test/upgrade runs this from one version of PostgreSQL to others.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
-use Format;
 use Gpugraph;
+use Format;
 
 my $old = new_node('old');
 make_items($old, 2000, 16);
@@ -89,5 +82,4 @@ for my $rel (qw(coded small former))
 	index_is_complete($new, 'upgraded and used', $rel);
 }
 
-$new->stop;
-done_testing();
+finish_test($new);

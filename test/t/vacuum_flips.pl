@@ -4,12 +4,6 @@
 #
 # gpugraph.fault has a process rest at a place while another one holds the advisory lock of that
 # place (GgHoldPlace in service/shared/service.h).
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -250,5 +244,4 @@ finish_psql($hold_vacuum);
 unlike(finish_psql($create), qr/ERROR/, 'CREATE INDEX CONCURRENTLY ends');
 is_whole('CREATE INDEX CONCURRENTLY');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -2,12 +2,6 @@
 # update and delete: neither keeps the other from ending, and the index agrees with its table.
 #
 #	LOOP_SECONDS		default 12
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 use Merging;
 
@@ -73,5 +67,4 @@ index_is_complete($node, 'after a merge of all');
 cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.9, 'recall');
 unlike(slurp_file($node->logfile), qr/corrupt|PANIC|TRAP/, 'no other error');
 
-$node->stop;
-done_testing();
+finish_test($node);

@@ -1,14 +1,8 @@
 # VACUUM beside selects, inserts and deletes. A select never returns a row twice, a row out of order
 # (which would be a recycled TID) or fewer rows than its LIMIT, and in the end the index agrees with
 # its table.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-use Time::HiRes qw(time);
-
 use Gpugraph;
+use Time::HiRes qw(time);
 
 my $node = new_node('races');
 make_items($node, 2000, 8);
@@ -20,15 +14,7 @@ CREATE TABLE source AS SELECT * FROM items;
 -- rows with id <= 100 are never deleted
 SQL
 
-open my $loop, '>', "$PostgreSQL::Test::Utils::tmp_check/vacuum.sql" or die "cannot write: $!";
-print $loop "VACUUM items;\nSELECT pg_sleep(0.02);\n" x 200;
-close $loop;
-my ($vacuum_out, $vacuum_err) = ('', '');
-my $vacuuming = IPC::Run::start(
-	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f',
-		"$PostgreSQL::Test::Utils::tmp_check/vacuum.sql" ],
-	'<', \undef, '>', \$vacuum_out, '2>', \$vacuum_err);
-
+my $vacuuming = repeat_psql($node, 4, 'VACUUM items', 0.02);
 $node->pgbench('--no-vacuum --client=6 --time=7 -D seed=1', 0, [qr{processed}], [qr{^$}],
 	'selects, inserts and deletes beside VACUUM',
 	{
@@ -62,21 +48,14 @@ INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id 
 ROLLBACK;
 SQL
 	});
-$vacuuming->kill_kill(grace => 5) if $vacuuming->pumpable;
-unlike($vacuum_err, qr/ERROR.*corrupt/, 'VACUUM met no error');
+$vacuuming->{harness}->kill_kill(grace => 5) if !has_ended($vacuuming);
+unlike($vacuuming->{err}, qr/ERROR.*corrupt/, 'VACUUM met no error');
 index_is_complete($node, 'after the race');
 $node->safe_psql('postgres', 'VACUUM items');
 index_is_complete($node, 'after another VACUUM');
 
 # REINDEX CONCURRENTLY beside the same
-open $loop, '>', "$PostgreSQL::Test::Utils::tmp_check/reindex.sql" or die "cannot write: $!";
-print $loop "REINDEX INDEX CONCURRENTLY items_idx;\n" x 5;
-close $loop;
-my ($reindex_out, $reindex_err) = ('', '');
-my $reindexing = IPC::Run::start(
-	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f',
-		"$PostgreSQL::Test::Utils::tmp_check/reindex.sql" ],
-	'<', \undef, '>', \$reindex_out, '2>', \$reindex_err);
+my $reindexing = start_psql($node, ('REINDEX INDEX CONCURRENTLY items_idx') x 5);
 $node->pgbench('--no-vacuum --client=4 --time=4', 0, [qr{processed}], [qr{^$}],
 	'selects and inserts beside REINDEX CONCURRENTLY',
 	{
@@ -90,9 +69,7 @@ SQL
 INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id = :q;
 SQL
 	});
-$reindexing->finish;
-is($reindex_err, '', 'REINDEX CONCURRENTLY met no error');
+is(finish_psql($reindexing), '', 'REINDEX CONCURRENTLY met no error');
 index_is_complete($node, 'after REINDEX CONCURRENTLY');
 
-$node->stop;
-done_testing();
+finish_test($node);

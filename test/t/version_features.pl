@@ -1,13 +1,6 @@
 # What newer versions of PostgreSQL brought and a gpugraph index meets, each from the version on
 # that has it: page checksums by default and ways of I/O (18), incremental backups (17), a replica
 # that is waited for, autovacuum by several workers, REPACK that others write beside (19).
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = PostgreSQL::Test::Cluster->new('main');
@@ -158,5 +151,4 @@ if ($version >= 19)
 	index_is_complete($node, 'rewritten while it was written');
 }
 
-$node->stop;
-done_testing();
+finish_test($node);

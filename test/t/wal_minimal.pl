@@ -1,11 +1,5 @@
 # With wal_level = minimal a relation made in the same transaction is synced instead of logged; it
 # survives a crash.
-use strict;
-use warnings;
-
-use PostgreSQL::Test::Utils;
-use Test::More;
-
 use Gpugraph;
 
 my $node = new_node('minimal',
@@ -44,5 +38,4 @@ $node->start;
 index_is_complete($node, 'truncated and filled again', 'made');
 index_is_complete($node, 'rebuilt');
 
-$node->stop;
-done_testing();
+finish_test($node);

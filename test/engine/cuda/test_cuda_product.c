@@ -51,6 +51,9 @@ test_case(const lengths *of)
 	CHECK(found >= cpu - 0.01, "%s: recall %.4f", of->what, found);
 	for (int i = 0; i < 2; i++)
 	{
+		/* the emulated device merges an eighth of the one set, half of the other */
+		if (harness_fewest() && i != (of->one_in > 0))
+			continue;
 		merge(&gg_cuda_engine, &set.data, &usual, one_of[i], &graph);
 		found = graph_recall(&set, &graph, of->what);
 		printf("# %s: merged, one of %u, %.4f\n", of->what, one_of[i], found);
@@ -74,7 +77,7 @@ test_algorithms(void)
 	product_set set;
 	double		cagra;
 
-	open_set(&cases[2], rows(), harness_fewest() ? 100 : 300, &set);
+	open_set(&cases[2], harness_fewest() ? 1000 : rows(), harness_fewest() ? 100 : 300, &set);
 	cagra = built(&set, &usual, NULL, "cagra");
 	for (int algorithm = GG_ALGORITHM_CAGRA + 1; algorithm <= GG_ALGORITHM_GRNND; algorithm++)
 	{
