@@ -413,6 +413,20 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 #define GgHashedTuple(entry)	((entry)->firstTuple)
 #endif
 
+/*
+ * A hash table of the executor's for groups of rows in virtual slots.  It lies in the context, and
+ * is gone when that is reset.
+ */
+#if PG_VERSION_NUM >= 180000
+#define GgMakeGroups(parent, desc, n, columns, equal, hash, collations, context, per_row) \
+	BuildTupleHashTable(parent, desc, &TTSOpsVirtual, n, columns, equal, hash, collations, 256, 0, \
+						context, context, per_row, false)
+#else
+#define GgMakeGroups(parent, desc, n, columns, equal, hash, collations, context, per_row) \
+	BuildTupleHashTable(parent, desc, n, columns, equal, hash, collations, 256, 0, context, \
+						per_row, false)
+#endif
+
 /* The pages of a bitmap, in order. */
 typedef struct GgBitmapPage
 {

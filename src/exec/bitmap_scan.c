@@ -20,15 +20,13 @@
  * name.  So it is read, as a bitmap heap scan would do.  The line pointers of tuples that only
  * other tuples point to (HOT) are not TIDs of any index.
  */
-#include "exec/bitmap_scan.h"
+#include "exec/nodes.h"
 #include "scan/ready_scan.h"
 #include "scan/row_filter.h"
-
 
 #include "access/tableam.h"
 #include "catalog/pg_am_d.h"
 #include "commands/explain.h"
-#include "executor/executor.h"
 #include "executor/nodeIndexscan.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -313,26 +311,12 @@ ExplainBitmapScan(CustomScanState *css, List *ancestors, ExplainState *es)
 		ExplainPropertyUInteger("Unrestricted Scans", NULL, state->unrestricted, es);
 }
 
-static const CustomExecMethods exec_methods = {
-	.CustomName = GG_BITMAP_SCAN_NAME,
-	.BeginCustomScan = BeginBitmapScan,
-	.ExecCustomScan = ExecBitmapScan,
-	.EndCustomScan = EndBitmapScan,
-	.ReScanCustomScan = ReScanBitmapScan,
-	.ExplainCustomScan = ExplainBitmapScan
-};
-
-static Node *
-CreateBitmapScanState(CustomScan *plan)
-{
-	BitmapScanState *state = palloc0(sizeof(BitmapScanState));
-
-	NodeSetTag(state, T_CustomScanState);
-	state->css.methods = &exec_methods;
-	return (Node *) state;
-}
-
-const CustomScanMethods gg_bitmap_scan = {
-	.CustomName = GG_BITMAP_SCAN_NAME,
-	.CreateCustomScanState = CreateBitmapScanState
+const GgNodeKind gg_bitmap_scan = {
+	GG_NODE_NAMES("GpugraphBitmapScan"),
+	.exec.BeginCustomScan = BeginBitmapScan,
+	.exec.ExecCustomScan = ExecBitmapScan,
+	.exec.EndCustomScan = EndBitmapScan,
+	.exec.ReScanCustomScan = ReScanBitmapScan,
+	.exec.ExplainCustomScan = ExplainBitmapScan,
+	.state_bytes = sizeof(BitmapScanState)
 };

@@ -31,6 +31,7 @@
  * is less than its lists said.  Rows that are found late under strict_order come after the others
  * of all partitions.
  */
+#include "exec/nodes.h"
 #include "scan/scan.h"
 #include "scan/ready_scan.h"
 
@@ -140,7 +141,7 @@ Open(PartitionsState *node, Partition *partition)
 	partition->ours = IsOurs(partition->state);
 	node->css.custom_ps = lappend(node->css.custom_ps, partition->state);
 	if (partition->ours)
-		{
+	{
 		const GgAsked asked = {.rows = node->limit, .of_many = true};
 
 		GgTellScan((IndexScanState *) partition->state, &asked);
@@ -567,8 +568,7 @@ GgTellPartitions(PlanState *state, uint32 limit)
 {
 	PartitionsState *node = (PartitionsState *) state;
 
-	if (!IsA(state, CustomScanState) ||
-		strcmp(node->css.methods->CustomName, GG_PARTITIONS_NAME) != 0)
+	if (!GgIsNode(state, &gg_partitions))
 		return false;
 	node->limit = limit;
 	return true;
@@ -606,22 +606,13 @@ static void
 ReScanPartitions(CustomScanState *css)
 {
 	PartitionsState *node = (PartitionsState *) css;
-	Bitmapset  *changed = css->ss.ps.chgParam;
-	ListCell   *cell;
 
-	foreach(cell, css->custom_ps)
-	{
-		PlanState  *child = lfirst(cell);
-
-		if (changed != NULL)
-			UpdateChangedParamSet(child, changed);
-		if (child->chgParam == NULL)
-			ExecReScan(child);
-	}
+	GgReScanChildren(css);
 	if (node->core != NULL)
 		return;
 	EndClosed(node);
-	if (node->pruning != NULL && bms_overlap(changed, node->pruning->execparamids))
+	if (node->pruning != NULL &&
+		bms_overlap(css->ss.ps.chgParam, node->pruning->execparamids))
 	{
 		bms_free(node->valid);
 		node->valid = NULL;
@@ -647,26 +638,12 @@ ExplainPartitions(CustomScanState *css, List *ancestors, ExplainState *es)
 	ExplainPropertyUInteger("Scans Begun", NULL, node->opened, es);
 }
 
-static const CustomExecMethods exec_methods = {
-	.CustomName = GG_PARTITIONS_NAME,
-	.BeginCustomScan = BeginPartitions,
-	.ExecCustomScan = ExecPartitions,
-	.EndCustomScan = EndPartitions,
-	.ReScanCustomScan = ReScanPartitions,
-	.ExplainCustomScan = ExplainPartitions
-};
-
-static Node *
-CreatePartitionsState(CustomScan *plan)
-{
-	PartitionsState *node = palloc0(sizeof(PartitionsState));
-
-	NodeSetTag(node, T_CustomScanState);
-	node->css.methods = &exec_methods;
-	return (Node *) node;
-}
-
-const CustomScanMethods gg_partitions = {
-	.CustomName = GG_PARTITIONS_NAME,
-	.CreateCustomScanState = CreatePartitionsState
+const GgNodeKind gg_partitions = {
+	GG_NODE_NAMES("GpugraphPartitions"),
+	.exec.BeginCustomScan = BeginPartitions,
+	.exec.ExecCustomScan = ExecPartitions,
+	.exec.EndCustomScan = EndPartitions,
+	.exec.ReScanCustomScan = ReScanPartitions,
+	.exec.ExplainCustomScan = ExplainPartitions,
+	.state_bytes = sizeof(PartitionsState)
 };

@@ -14,8 +14,7 @@
  * support functions, conditions that leak and must not be evaluated before those of row-level
  * security) then holds for us, too.
  */
-#include "exec/bitmap_scan.h"
-
+#include "exec/nodes.h"
 #include "plan/planner.h"
 #include "engine/rules/search_plan.h"
 #include "service/shared/service.h"
@@ -281,12 +280,12 @@ PlanBitmapPath(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist
 	scan->scan.scanrelid = rel->relid;
 	scan->flags = path->flags;
 	scan->custom_plans = list_make2(index, castNode(BitmapHeapScan, heap)->scan.plan.lefttree);
-	scan->methods = &gg_bitmap_scan;
+	scan->methods = &gg_bitmap_scan.plan;
 	return &scan->scan.plan;
 }
 
 static const CustomPathMethods path_methods = {
-	.CustomName = GG_BITMAP_SCAN_NAME,
+	.CustomName = "GpugraphBitmapScan",
 	.PlanCustomPath = PlanBitmapPath
 };
 

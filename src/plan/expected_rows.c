@@ -17,8 +17,7 @@
  */
 #include "scan/scan.h"
 
-#include "exec/bitmap_scan.h"
-#include "exec/first_of_group.h"
+#include "exec/nodes.h"
 
 #include "executor/executor.h"
 #include "nodes/execnodes.h"
@@ -111,10 +110,7 @@ PassesOn(const PlanState *node)
 		case T_SubqueryScanState:
 			return true;
 		case T_CustomScanState:
-			return strcmp(((const CustomScanState *) node)->methods->CustomName,
-						  GG_BITMAP_SCAN_NAME) == 0 ||
-				strcmp(((const CustomScanState *) node)->methods->CustomName,
-					   GG_FIRST_OF_GROUP_NAME) == 0;
+			return GgIsNode(node, &gg_bitmap_scan) || GgIsNode(node, &gg_first_of_group);
 		default:
 			return false;
 	}

@@ -9,7 +9,7 @@
  * The answer is as good as a search.  Groups without a vector, whose min(d) is NULL and comes last,
  * are left out, as rows without one are.
  */
-#include "exec/first_of_group.h"
+#include "exec/nodes.h"
 #include "plan/planner.h"
 #include "scan/monotone.h"
 
@@ -143,12 +143,12 @@ PlanGroupPath(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist,
 	scan->scan.plan.targetlist = tlist;
 	scan->custom_plans = children;
 	scan->custom_private = linitial(path->custom_private);
-	scan->methods = &gg_first_of_group;
+	scan->methods = &gg_first_of_group.plan;
 	return &scan->scan.plan;
 }
 
 static const CustomPathMethods path_methods = {
-	.CustomName = GG_FIRST_OF_GROUP_NAME,
+	.CustomName = "GpugraphFirstOfGroup",
 	.PlanCustomPath = PlanGroupPath
 };
 
@@ -222,7 +222,6 @@ AddGroupPaths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, Rel
 void
 GgInitGroupPaths(void)
 {
-	RegisterCustomScanMethods(&gg_first_of_group);
 	prev_hook = create_upper_paths_hook;
 	create_upper_paths_hook = AddGroupPaths;
 }

@@ -7,11 +7,9 @@
  * is what the new node keeps, without its children, which are the new node's own.  The replacement
  * comes last, so that nothing else in the planner needs to know of it, on any version.
  */
+#include "exec/nodes.h"
 #include "plan/planner.h"
-#include "scan/scan.h"
-
 #include "scan/sort_key.h"
-#include "base/base.h"
 
 #include "catalog/pg_operator_d.h"
 #include "miscadmin.h"
@@ -100,7 +98,7 @@ MakeNode(MergeAppend *merge, const IndexScan *first)
 	scan->custom_relids = merge->apprelids;
 	merge->mergeplans = NIL;
 	scan->custom_private = list_make1(merge);
-	scan->methods = &gg_partitions;
+	scan->methods = &gg_partitions.plan;
 	return &scan->scan.plan;
 }
 

@@ -13,7 +13,7 @@
  * ranks changed (rank_order.c), has others planned twice (semi_join.c), and gives index scans for
  * other sort keys their last touch (sort_key.c).
  */
-#include "exec/bitmap_scan.h"
+#include "exec/nodes.h"
 #include "plan/planner.h"
 #include "scan/monotone.h"
 #include "scan/scan.h"
@@ -50,7 +50,7 @@ static const IndexScan *
 OrderedScan(const Plan *plan)
 {
 	if (plan != NULL && IsA(plan, CustomScan) &&
-		strcmp(((const CustomScan *) plan)->methods->CustomName, GG_BITMAP_SCAN_NAME) == 0)
+		((const CustomScan *) plan)->methods == &gg_bitmap_scan.plan)
 		plan = linitial(((const CustomScan *) plan)->custom_plans);
 	if (plan == NULL || !IsA(plan, IndexScan) ||
 		list_length(((const IndexScan *) plan)->indexorderbyorig) != 1 ||
@@ -245,6 +245,7 @@ GgInitPlanner(void)
 {
 	prev_planner_hook = planner_hook;
 	planner_hook = PlanQuery;
-	RegisterCustomScanMethods(&gg_bitmap_scan);
-	RegisterCustomScanMethods(&gg_partitions);
+	RegisterCustomScanMethods(&gg_bitmap_scan.plan);
+	RegisterCustomScanMethods(&gg_partitions.plan);
+	RegisterCustomScanMethods(&gg_first_of_group.plan);
 }

@@ -622,15 +622,6 @@ extern void ggendscan(IndexScanDesc scan);
 
 /* ---- indexes that are searched together (partition_search.c) ------------- */
 
-#define GG_PARTITIONS_NAME	"GpugraphPartitions"
-
-/* The executor's part.  The children of its plan are those of the MergeAppend that it has. */
-extern const struct CustomScanMethods gg_partitions;
-
-/* Is it such a node?  The executor will ask for `limit` rows of it; 0: not known. */
-struct PlanState;
-extern bool GgTellPartitions(struct PlanState *node, uint32 limit);
-
 /*
  * Begin a scan that has its keys, as far as it needs no device.  nearest: of the scans that are
  * searched with this one, of the same query and metric; NULL: each is searched by itself.
