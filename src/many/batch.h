@@ -141,6 +141,9 @@ extern uint64 GgCountPlaces(const GgMetaPageData *meta);
 extern uint32 GgReadPlaces(const GgTarget *target, const GgMetaPageData *meta, uint64 first,
 						   uint32 most, ItemPointerData *tids);
 
+/* The node that has the row at a place; of the delta's rows it has GG_NO_SEGMENT. */
+extern GgNode GgNodeAt(const GgTarget *target, const GgMetaPageData *meta, uint64 place);
+
 /* ---- recall.c ---------------------------------------------------------- */
 
 /* Rows as queries. */
@@ -148,6 +151,7 @@ typedef struct GgRowSample
 {
 	int			count;
 	Datum	   *queries;		/* values of the column */
+	GgNode	   *nodes;			/* that have them */
 } GgRowSample;
 
 /* Take so many visible rows of an index at random, or all where there are few. */

@@ -4,23 +4,21 @@
  *		stores.  gpugraph_calibrate().
  *
  * Queries are those of the index's sample that no edge was learned from or, where they are too
- * few, rows of the index that are moved by a part of the difference of two of their neighbors
- * (MOVED_BY).  Each is answered exactly once, and then at each
- * length as ORDER BY with a LIMIT answers it, by the CPU and, where one answers, by a device.  So
- * all that a search does counts: several segments, the delta, codes and rows measured again.
+ * few, rows of the index.  Each is answered exactly once, and then at each length as ORDER BY with
+ * a LIMIT answers it, by the CPU and, where one answers, by a device.  So all that a search does
+ * counts: several segments, the delta, codes and rows measured again.
  *
- * A list is good for a recall when the lower end of a 95% interval reaches it: Wilson's, of as many
- * rows as would vary as much if each were found by chance.  Rows of a query are missed together.
- * A row itself is no query: walks come to its node, whose edges are to the answer.  recall@10 at
- * list 16, 10,000 x 64, graph_degree 8, of drawn queries, of rows without themselves, and of rows
- * that are moved by .5, .7 and all of the difference of two of their 20 nearest:
+ * A walk comes to the node of a row, whose edges are to the answer.  So a row is answered as if
+ * its node were not there: no answer has it, and no walk on the CPU goes through it.  A device's
+ * walk does, and misses less.  What it misses all the same is added to what the CPU misses.
  *
- *		L2, 64 latent dimensions		.9920	.9984	.9964	.9948	.9774
- *		cosine, 20						.9898	.9975	.9934	.9896	.9824
- *		inner product, 64				.9892	.9935	.9754	.9680	.9530
+ * A list is good for a recall when the lower end of a 95% interval reaches it: Wilson's, of as
+ * many rows as would vary as much if each were found by chance.  Rows of a query are missed
+ * together.
  *
  * It is done some queries at a time, by transactions of their own.  Rows that come meanwhile count
- * as found where they are near enough, and rows that go as missed.
+ * as found where they are near enough, and rows that go as missed.  Queries whose segment was
+ * merged are left out, and where these are half of them all begins anew.
  */
 #include "many/batch.h"
 
@@ -43,11 +41,9 @@
 /* A longer list is not tried once no more than this is missed. */
 #define LEAST_MISSED		0.0003
 
-/* See the head.  What moved rows miss counts somewhat more. */
-#define MOVED_BY			0.75f
-#define NEIGHBORS			20
-#define LARGEST_HALF		65504
-#define ROWS_MISS			1.2
+/* Of so many indexes measurements go on in turns.  Others wait until one ends, or rests so long. */
+#define MOST_MEASURED		8
+#define STALE_MS			60000
 
 /* What was measured so far. */
 typedef struct Measuring
@@ -55,9 +51,9 @@ typedef struct Measuring
 	MemoryContext context;
 	Oid			index;
 	GgRelFileLocator locator;
+	TimestampTz used;			/* when it last went on */
 	bool		busy;			/* false: the last call of it has ended without an error */
 	GgRowSample queries;
-	int			moved;			/* of these; all of those of users are as they are to be */
 	double	   *farthest;		/* of the exact answers: GG_CALIBRATED_KS of each query */
 	uint64	   *rows;			/* likewise, how many there are */
 	int			answered;		/* queries of which these are known */
@@ -69,14 +65,31 @@ typedef struct Measuring
 	int			query;
 	double		found,			/* sums of shares that the queries before this one found */
 				squares;
-	int			counted;		/* of these: those that have an answer */
+	int			counted,		/* of these: those that have an answer */
+				lost;			/* likewise: rows whose segments are gone */
 	GgForm		measures;		/* of the answers */
 	GgCalibration result;
 } Measuring;
 
+static Measuring *measurings[MOST_MEASURED];
+
+/* That of the index in question, and its place among them. */
 static Measuring *measuring = NULL;
+static Measuring **place = measurings;
 
 /* ---- queries ------------------------------------------------------------------------------ */
+
+/* The first list that is tried: LIMIT makes shorter ones as long. */
+static int
+FirstLength(int k)
+{
+	int			i = 0;
+
+	while (i < GG_CALIBRATED_LENGTHS - 1 &&
+		   GgCalibratedLength(i + 1) <= GG_LIMITED_WALK(gg_calibrated_ks[k]))
+		i++;
+	return i;
+}
 
 /* Those of the sample that are held out.  False: there is none, or too few of them. */
 static bool
@@ -88,13 +101,16 @@ TakeHeldOut(const GgTarget *target, const GgMetaPageData *meta, GgRowSample *que
 	if (sample == NULL || sample->dimensions != meta->dimensions || !GgHoldsOut(sample))
 		return false;
 	queries->queries = palloc(MOST_QUERIES * sizeof(Datum));
+	queries->nodes = palloc(MOST_QUERIES * sizeof(GgNode));
 	for (uint32 i = 0; i < sample->count && queries->count < MOST_QUERIES; i++)
 	{
 		const float *query = sample->queries + (Size) i * sample->dimensions;
 
-		if (GgIsHeldOut(query, sample->dimensions))
-			queries->queries[queries->count++] = 
-				GgValueOfQuery(target->opclass, query, sample->dimensions);
+		if (!GgIsHeldOut(query, sample->dimensions))
+			continue;
+		queries->nodes[queries->count] = (GgNode) {GG_NO_SEGMENT};
+		queries->queries[queries->count++] =
+			GgValueOfQuery(target->opclass, query, sample->dimensions);
 	}
 	return true;
 }
@@ -122,84 +138,85 @@ Begin(const GgTarget *target, GgFinder *finder)
 		new->result.by = GG_BY_ROWS;
 		GgTakeRowSample(finder, pg_prng_uint64(&pg_global_prng_state), MOST_QUERIES, queries);
 	}
-	else
-		new->moved = queries->count;
 	new->result.queries = queries->count;
 	new->farthest = palloc(Max(queries->count, 1) * GG_CALIBRATED_KS * sizeof(double));
 	new->rows = palloc(Max(queries->count, 1) * GG_CALIBRATED_KS * sizeof(uint64));
+	new->length = FirstLength(0);
 	pfree(meta);
 	MemoryContextSwitchTo(old);
 	return new;
 }
 
+static bool
+IsDone(void)
+{
+	return measuring->queries.count == 0 ||
+		(measuring->answered == measuring->queries.count && measuring->form == 2);
+}
+
 static void
 Forget(void)
 {
-	if (measuring != NULL)
-		MemoryContextDelete(measuring->context);
-	measuring = NULL;
+	if (*place != NULL)
+		MemoryContextDelete((*place)->context);
+	*place = measuring = NULL;
+}
+
+/* Find the measurement of an index, or a place for one.  False: others have all places. */
+static bool
+FindMeasuring(Relation index)
+{
+	Measuring **oldest = measurings;
+
+	for (place = measurings; place < measurings + MOST_MEASURED; place++)
+	{
+		if (*place != NULL && (*place)->index == RelationGetRelid(index))
+			break;
+		if (*oldest != NULL && (*place == NULL || (*place)->used < (*oldest)->used))
+			oldest = place;
+	}
+	if (place == measurings + MOST_MEASURED)
+	{
+		place = oldest;
+		if (*place != NULL &&
+			GetCurrentTimestamp() < TimestampTzPlusMilliseconds((*place)->used, STALE_MS))
+			return false;
+		Forget();
+	}
+	measuring = *place;
+	if (measuring != NULL && (measuring->busy || IsDone() ||
+							  !GgSameLocator(&measuring->locator, &GgLocator(index))))
+		Forget();
+	return true;
 }
 
 /* ---- answers ------------------------------------------------------------------------------ */
 
-/* The value of a row that was found, prepared as a query. */
-static float *
-RowFound(GgFinder *finder, int number, uint32 dimensions)
+/* Find the nearest rows of a query.  False: it was a row whose segment is gone. */
+static bool
+Find(GgFinder *finder, int query, uint64 k)
 {
-	Datum		value;
+	GgScanOpaque *so = (GgScanOpaque *) finder->scan->opaque;
 
-	GgFetchRow(finder, &finder->rows[number].ctid);
-	value = PointerGetDatum(PG_DETOAST_DATUM(GgIndexedValue(finder, finder->slot)));
-	return GgQueryFromValue(finder->target->opclass, value, dimensions);
-}
-
-/* Move the next row by a part of the difference of two of its neighbors. */
-static void
-Move(GgFinder *finder)
-{
-	const GgOpclass *opclass = finder->target->opclass;
-	Datum	   *query = &measuring->queries.queries[measuring->moved++];
-	const uint32 dimensions = GgValueDimensions(opclass, *query);
-	float	   *row = GgQueryFromValue(opclass, *query, dimensions);
-	const float *to;
-	const float *from;
-	bool		finite = true;
-	MemoryContext old;
-
-	GgFind(finder, *query, NEIGHBORS);
-	if (finder->nrows == 0)
-		return;
-	to = RowFound(finder, (int) pg_prng_uint64_range(&pg_global_prng_state, 0, finder->nrows - 1),
-				  dimensions);
-	from = RowFound(finder, (int) pg_prng_uint64_range(&pg_global_prng_state, 0,
-													   finder->nrows - 1), dimensions);
-	ExecClearTuple(finder->slot);
-	for (uint32 i = 0; i < dimensions; i++)
-	{
-		row[i] += MOVED_BY * (to[i] - from[i]);
-		finite &= fabsf(row[i]) < LARGEST_HALF || (opclass->element == GG_ELEMENT_F32 &&
-												   isfinite(row[i]));
-	}
-	if (!finite || GgIsZeroVector(row, dimensions))
-		return;
-	old = MemoryContextSwitchTo(measuring->context);
-	*query = GgValueOfQuery(opclass, row, dimensions);
-	MemoryContextSwitchTo(old);
+	so->left_out_node = measuring->queries.nodes[query];
+	GgFind(finder, measuring->queries.queries[query], k);
+	return so->left_out_node.segment == GG_NO_SEGMENT ||
+		GgFindSegment(so->meta, so->left_out_node.segment) != NULL;
 }
 
 static void
 AnswerExactly(GgFinder *finder, gg_metric metric)
 {
 	const int	query = measuring->answered;
+	const bool	counts = Find(finder, query, gg_calibrated_ks[GG_CALIBRATED_KS - 1]);
 
-	GgFind(finder, measuring->queries.queries[query], gg_calibrated_ks[GG_CALIBRATED_KS - 1]);
 	for (int k = 0; k < GG_CALIBRATED_KS; k++)
 	{
-		const int	place = query * GG_CALIBRATED_KS + k;
-		const uint64 rows = Min(gg_calibrated_ks[k], finder->nrows);
+		const int	answer = query * GG_CALIBRATED_KS + k;
+		const uint64 rows = counts ? Min(gg_calibrated_ks[k], finder->nrows) : 0;
 
-		measuring->rows[place] = rows;
-		measuring->farthest[place] = rows == 0 ? 0 :
+		measuring->rows[answer] = rows;
+		measuring->farthest[answer] = rows == 0 ? 0 :
 			GgFarthestFound(metric, finder->rows[rows - 1].distance);
 	}
 	measuring->answered++;
@@ -221,22 +238,22 @@ FormOf(const GgFinder *finder)
 static bool
 Answer(GgFinder *finder)
 {
-	const int	place = measuring->query * GG_CALIBRATED_KS + measuring->k;
+	const int	answer = measuring->query * GG_CALIBRATED_KS + measuring->k;
 	uint64		found = 0;
 	double		share;
-	GgForm		form;
+	const bool	counts = Find(finder, measuring->query, gg_calibrated_ks[measuring->k]);
+	const GgForm form = FormOf(finder);
 
-	GgFind(finder, measuring->queries.queries[measuring->query], gg_calibrated_ks[measuring->k]);
-	form = FormOf(finder);
 	if (measuring->form == 1 && form < GG_FORM_GPU_ROWS)
 		return false;
 	measuring->measures = form;
 	measuring->query++;
-	if (measuring->rows[place] == 0)
+	measuring->lost += !counts;
+	if (!counts || measuring->rows[answer] == 0)
 		return true;
 	for (uint64 i = 0; i < finder->nrows; i++)
-		found += !(finder->rows[i].distance > measuring->farthest[place]);
-	share = (double) Min(found, measuring->rows[place]) / measuring->rows[place];
+		found += !(finder->rows[i].distance > measuring->farthest[answer]);
+	share = (double) Min(found, measuring->rows[answer]) / measuring->rows[answer];
 	measuring->found += share;
 	measuring->squares += share * share;
 	measuring->counted++;
@@ -261,28 +278,14 @@ LowerBound(void)
 		rows = Min(n * p * (1 - p) / variance, n * k);
 	bound = (p + z2 / (2 * rows) -
 			 NORMAL_95 * sqrt(p * (1 - p) / rows + z2 / (4 * rows * rows))) / (1 + z2 / rows);
-	if (measuring->result.by == GG_BY_ROWS)
-		bound = 1 - ROWS_MISS * (1 - bound);
 	return Min(Max(bound, 0), 1);
-}
-
-/* The first list that is tried: LIMIT makes shorter ones as long. */
-static int
-FirstLength(int k)
-{
-	int			i = 0;
-
-	while (i < GG_CALIBRATED_LENGTHS - 1 &&
-		   GgCalibratedLength(i + 1) <= GG_LIMITED_WALK(gg_calibrated_ks[k]))
-		i++;
-	return i;
 }
 
 static void
 BeginLength(int length)
 {
 	measuring->length = length;
-	measuring->query = measuring->counted = 0;
+	measuring->query = measuring->counted = measuring->lost = 0;
 	measuring->found = measuring->squares = 0;
 }
 
@@ -325,24 +328,27 @@ EndDevice(const GgFinder *finder)
 static void
 EndLength(void)
 {
+	GgCalibration *result = &measuring->result;
+	const GgForm cpu = result->codes == GG_CODES_NONE ? GG_FORM_CPU_ROWS : GG_FORM_CPU_CODES;
 	const int	first = FirstLength(measuring->k);
-	uint16	   *bounds = measuring->result.bounds[measuring->measures][measuring->k];
+	const int	length = measuring->length;
+	uint16	   *bounds = result->bounds[measuring->measures][measuring->k];
 	double		missed = 1;
 
 	if (measuring->counted > 0)
 	{
-		uint16		bound = (uint16) Max(LowerBound() * PG_UINT16_MAX, 1);
+		double		bound = LowerBound();
 
 		missed = 1 - measuring->found / measuring->counted;
-		if (measuring->length > first)
-			bound = Max(bound, bounds[measuring->length - 1]);
+		if (measuring->form == 1 && result->by == GG_BY_ROWS)
+			bound *= result->bounds[cpu][measuring->k][length] / (double) PG_UINT16_MAX;
+		bound = Max(bound * PG_UINT16_MAX, length > first ? bounds[length - 1] : 1);
 		/* also of those that are as long, and those that are not tried */
-		for (int i = measuring->length == first ? 0 : measuring->length;
-			 i < GG_CALIBRATED_LENGTHS; i++)
-			bounds[i] = bound;
+		for (int i = length == first ? 0 : length; i < GG_CALIBRATED_LENGTHS; i++)
+			bounds[i] = (uint16) bound;
 	}
 	/* no target is so low */
-	BeginLength(measuring->length + (missed > 1 - GG_LEAST_TARGET / 2 ? 4 : 1));
+	BeginLength(length + (missed > 1 - GG_LEAST_TARGET / 2 ? 4 : 1));
 	if (measuring->length >= GG_CALIBRATED_LENGTHS || missed <= LEAST_MISSED)
 		NextK();
 }
@@ -360,13 +366,14 @@ SetSetting(const char *name, const char *value)
 static void
 Prepare(GgFinder *finder, const GgTarget *target)
 {
-	const int	count = measuring->queries.count;
-	const bool	exact = measuring->moved == count && measuring->answered < count;
+	const bool	exact = measuring->answered < measuring->queries.count;
 
-	if (measuring->answered == count)
+	if (!exact)
 	{
 		SetSetting("gpugraph.itopk_size", psprintf("%u", GgCalibratedLength(measuring->length)));
 		SetSetting("gpugraph.engine", measuring->form == 0 ? "cpu" : "auto");
+		SetSetting("gpugraph.iterative_scan", "strict_order");
+		SetSetting("gpugraph.disable", "");
 	}
 	GgOpenFinder(finder, target, exact);
 	((GgScanOpaque *) finder->scan->opaque)->quiet = true;
@@ -378,13 +385,6 @@ AnswerSome(GgFinder *finder, const GgTarget *target, bool (*enough) (void))
 {
 	const int	count = measuring->queries.count;
 
-	if (measuring->moved < count)
-	{
-		do
-			Move(finder);
-		while (measuring->moved < count && !enough());
-		return measuring->moved == count;
-	}
 	if (measuring->answered < count)
 	{
 		do
@@ -407,43 +407,31 @@ AnswerSome(GgFinder *finder, const GgTarget *target, bool (*enough) (void))
 	return true;
 }
 
+/* Go on until what comes next is to be answered in another way.  True: that is so. */
 static bool
-IsDone(void)
+GoOn(const GgTarget *target, bool (*enough) (void))
 {
-	return measuring->queries.count == 0 ||
-		(measuring->answered == measuring->queries.count && measuring->form == 2);
-}
+	GgFinder	finder;
+	bool		ended = true;
 
-static void
-Measure(const GgTarget *target, bool (*enough) (void))
-{
-	do
+	if (measuring == NULL)
 	{
-		int			nest_level = NewGUCNestLevel();
-		GgFinder	finder;
-		bool		ended;
-
-		SetSetting("gpugraph.target_recall", "0");
-		if (measuring == NULL)
-		{
-			GgOpenFinder(&finder, target, true);
-			measuring = Begin(target, &finder);
-			measuring->length = FirstLength(0);
-			GgCloseFinder(&finder);
-		}
-		measuring->busy = true;
-		ended = IsDone();
-		if (!ended)
-		{
-			Prepare(&finder, target);
-			ended = AnswerSome(&finder, target, enough);
-			GgCloseFinder(&finder);
-		}
-		AtEOXact_GUC(false, nest_level);
-		if (!ended)
-			break;
-	} while (!IsDone() && !enough());
+		GgOpenFinder(&finder, target, true);
+		*place = measuring = Begin(target, &finder);
+		GgCloseFinder(&finder);
+	}
+	measuring->busy = true;
+	if (!IsDone())
+	{
+		Prepare(&finder, target);
+		ended = AnswerSome(&finder, target, enough);
+		GgCloseFinder(&finder);
+	}
 	measuring->busy = false;
+	measuring->used = GetCurrentTimestamp();
+	if (measuring->lost > measuring->queries.count / 2)
+		Forget();
+	return ended;
 }
 
 static const GgCalibration *
@@ -455,18 +443,22 @@ Calibrate(GgMergeTarget *merge, bool (*enough) (void))
 		.opclass = GgIndexOpclass(merge->index), .type = merge->index->rd_opcintype[0]
 	};
 	GgCaller	caller;
+	bool		ended;
 
-	if (measuring != NULL &&
-		(measuring->busy || measuring->index != RelationGetRelid(merge->index) ||
-		 !GgSameLocator(&measuring->locator, &GgLocator(merge->index)) || IsDone()))
-		Forget();
 	/* background workers run no functions of the index's owner */
-	if (merge->sliced && GgIsExpression(merge->index))
+	if ((merge->sliced && GgIsExpression(merge->index)) || !FindMeasuring(merge->index))
 		return &none;
 	GgActAsOwner(target.heap, &caller);
-	Measure(&target, enough);
+	do
+	{
+		int			nest_level = NewGUCNestLevel();
+
+		SetSetting("gpugraph.target_recall", "0");
+		ended = GoOn(&target, enough);
+		AtEOXact_GUC(false, nest_level);
+	} while (ended && (measuring == NULL || !IsDone()) && !enough());
 	GgActAsCaller(&caller);
-	if (!IsDone())
+	if (measuring == NULL || !IsDone())
 		return NULL;
 	measuring->result.measured = GetCurrentTimestamp();
 	return &measuring->result;
@@ -494,7 +486,6 @@ gpugraph_calibrate(PG_FUNCTION_ARGS)
 	merge.heap = inspected.heap;
 	merge.index = inspected.index;
 	merge.heap_oid = RelationGetRelid(merge.heap);
-	Forget();
 	done = GgCalibrate(&merge);
 	GgCloseInspected(&inspected);
 	PG_RETURN_BOOL(done);

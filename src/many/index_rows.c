@@ -91,6 +91,44 @@ ReadDeltaPage(const GgTarget *target, const GgMetaPageData *meta, const GgArray 
 	return count;
 }
 
+GgNode
+GgNodeAt(const GgTarget *target, const GgMetaPageData *meta, uint64 place)
+{
+	GgNode		none = {GG_NO_SEGMENT};
+
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		const GgSegment *segment = &meta->segments[i];
+		GgNode		node = {segment->id, (uint32) place};
+		uint32		end = segment->nodes;
+		GgArray		offsets;
+
+		if (place >= segment->rows)
+		{
+			place -= segment->rows;
+			continue;
+		}
+		GgFindArray(meta, segment->id, GG_KIND_OFFSETS, &offsets);
+		if (offsets.nextents == 0)
+			return node;
+		/* the last one whose rows do not begin behind it */
+		for (node.node = 0; end - node.node > 1;)
+		{
+			uint32		middle = node.node + (end - node.node) / 2;
+			uint32		first;
+
+			GgReadArray(target->index, meta->instance, &offsets, (uint64) middle * sizeof(uint32),
+						&first, sizeof(first));
+			if (first > place)
+				end = middle;
+			else
+				node.node = middle;
+		}
+		return node;
+	}
+	return none;
+}
+
 uint32
 GgReadPlaces(const GgTarget *target, const GgMetaPageData *meta, uint64 first, uint32 most,
 			 ItemPointerData *tids)

@@ -60,6 +60,7 @@ TakePlace(GgRowSample *rows, GgFinder *finder, IndexFetchTableData *fetch, Tuple
 		!table_index_fetch_tuple(fetch, &tid, GetActiveSnapshot(), slot, &call_again, NULL))
 		return;
 	value = GgIndexedValue(finder, slot);
+	rows->nodes[rows->count] = GgNodeAt(finder->target, meta, place);
 	rows->queries[rows->count++] =
 		datumCopy(PointerGetDatum(PG_DETOAST_DATUM(value)), false, -1);
 	ResetPerTupleExprContext(finder->estate);
@@ -77,6 +78,7 @@ GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows)
 
 	rows->count = 0;
 	rows->queries = palloc(most * sizeof(Datum));
+	rows->nodes = palloc(most * sizeof(GgNode));
 	places = GgCountPlaces(meta);
 	pg_prng_seed(&random, seed);
 

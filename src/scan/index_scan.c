@@ -264,6 +264,12 @@ EnterNode(GgScanOpaque *so, GgStream *stream)
 		so->last_distance = stream->head.distance;
 	so->row_next = node;
 	so->row_end = node + 1;
+	if (so->quiet && stream->segment != NULL && node == so->left_out_node.node &&
+		stream->segment->id == so->left_out_node.segment)
+	{
+		so->row_next = so->row_end;
+		return;
+	}
 	if (stream->segment != NULL && stream->offsets.nextents > 0)
 	{
 		uint64		offset = (uint64) node * sizeof(uint32);

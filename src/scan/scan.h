@@ -224,6 +224,7 @@ struct GgScanOpaque
 	bool		look;			/* the planner's, for a few rows; see look.c */
 	bool		by_function;	/* no statement asks, but a function of ours; likewise */
 	bool		quiet;			/* nobody asks: recall is measured; not counted; likewise */
+	GgNode		left_out_node;	/* quiet: not found, nor gone through on the CPU; likewise */
 	bool		exact;			/* all_exact, or gpugraph.target_recall is 1 */
 	GgCalibration *calibration; /* gpugraph.target_recall counts, and it is known; or NULL */
 	double		target;			/* the setting then */
@@ -609,6 +610,8 @@ GgNeedSource(GgScanOpaque *so, GgStream *stream)
 	if (stream->source.index != NULL)
 		return;
 	GgSourceInit(&stream->source, so->index, so->meta, stream->segment, so->query);
+	if (so->quiet && stream->segment->id == so->left_out_node.segment)
+		stream->source.left_out = so->left_out_node.node;
 	if (stream->source.coded)
 		GgUseCodes(so, stream);
 }

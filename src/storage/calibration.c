@@ -5,8 +5,9 @@
  * Scans read the calibration with each query, so an open index keeps it (rd_amcache).  A record
  * that replaces it invalidates the relation.
  *
- * Between two lengths the bound is taken to be a straight line.  Recall is concave there, so the
- * list is rather too long.  Between two numbers of rows the list is a power of the number.
+ * Between two lengths the bound is taken to be a straight line where it is concave, so the list is
+ * rather too long.  It is not concave where longer lists measure all rows, and there is no list
+ * between.  Between two numbers of rows the list is a power of the number.
  */
 #include "storage/calibration.h"
 
@@ -147,6 +148,16 @@ WasMeasured(const GgCalibration *calibration, int form)
 	return calibration->bounds[form][0][GG_CALIBRATED_LENGTHS - 1] > 0;
 }
 
+/* May lists lie between lengths i - 1 and i? */
+static bool
+IsConcave(const uint16 *bounds, int i)
+{
+	const double length = GgCalibratedLength(i - 1);
+
+	return i > 1 && (bounds[i] - bounds[i - 1]) * (length - GgCalibratedLength(i - 2)) <=
+		(bounds[i - 1] - bounds[i - 2]) * (GgCalibratedLength(i) - length);
+}
+
 /* The list that a bound of these reaches. */
 static double
 ListAt(const uint16 *bounds, double target)
@@ -160,7 +171,7 @@ ListAt(const uint16 *bounds, double target)
 	if (i == GG_CALIBRATED_LENGTHS)
 		return GG_MAX_ITOPK;
 	longer = GgCalibratedLength(i);
-	if (i == 0)
+	if (i == 0 || !IsConcave(bounds, i))
 		return longer;
 	return longer - (longer - GgCalibratedLength(i - 1)) * (bounds[i] - wanted) /
 		(bounds[i] - bounds[i - 1]);
@@ -178,6 +189,8 @@ BoundAt(const uint16 *bounds, double list)
 	longer = GgCalibratedLength(i);
 	if (i == 0)
 		return bounds[0] / UNIT * Min(list / longer, 1);
+	if (list < longer && !IsConcave(bounds, i))
+		return bounds[i - 1] / UNIT;
 	return (bounds[i] - (bounds[i] - bounds[i - 1]) * Max(longer - list, 0) /
 			(longer - GgCalibratedLength(i - 1))) / UNIT;
 }

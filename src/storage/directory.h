@@ -23,6 +23,13 @@ extern void GgReadMetaOfFile(Relation index, GgMetaPageData *meta);
  */
 extern void GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta);
 
+/* A node of an index; none where the segment is GG_NO_SEGMENT. */
+typedef struct GgNode
+{
+	uint32		segment;		/* GgSegment.id */
+	uint32		node;
+} GgNode;
+
 /* ereport(ERROR) when the relation has no metapage.  To be called before it is first read. */
 extern void GgCheckNotEmpty(Relation index);
 

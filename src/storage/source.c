@@ -25,6 +25,8 @@
  */
 #include "storage/source.h"
 
+#include <float.h>
+
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
@@ -416,6 +418,9 @@ SourceDistances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 			Measure(src, nodes, count, true, out);
 		else
 			Measure(src, nodes, count, false, out);
+		for (uint32 i = 0; i < count && src->left_out != GG_NO_NODE; i++)
+			if (nodes[i] == src->left_out)
+				out[i] = FLT_MAX;
 	}
 	PG_CATCH();
 	{
@@ -508,6 +513,7 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 	src->dimensions = meta->dimensions;
 	src->distance = gg_distance_function(meta->metric, meta->element);
 	src->query = query;
+	src->left_out = GG_NO_NODE;
 	GgFindRecentBuffers(&src->recent, index, hash_combine64(meta->instance, meta->generation));
 	src->crowded = RelationGetNumberOfBlocks(index) > (BlockNumber) NBuffers;
 	src->codes = src->vectors.pieces[0].codes;

@@ -24,6 +24,7 @@ typedef struct GgPageSource
 	uint32		dimensions;
 	gg_distance_fn distance;
 	const float *query;			/* prepared */
+	uint32		left_out;		/* a node that walks do not find, or GG_NO_NODE */
 	char	   *scratch;		/* rows that cross pages, put together */
 
 	gg_codes	codes;			/* that all pieces have */
