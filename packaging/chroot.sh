@@ -16,9 +16,9 @@ own_namespaces()
 	GG_NAMESPACES=own exec unshare --mount --pid --fork --kill-child --mount-proc -- "$@"
 }
 
-# own_user_namespace SCRIPT [ARG ...]: runs the calling script again, as root of a user namespace, in
-# which the kernel hands programs for arm64 to qemu. The machine's own table of such programs stays
-# as it is: Linux has one for each user namespace, from 6.7 on.
+# own_user_namespace SCRIPT [ARG ...]: runs the calling script again, as root of a user namespace,
+# in which the kernel hands programs for arm64 to qemu. The machine's own table of such programs
+# stays as it is: Linux has one for each user namespace, from 6.7 on.
 own_user_namespace()
 {
 	local pid magic mask own fifo=$chroots/fifo qemu=$chroots/qemu/usr/bin/qemu-aarch64-static

@@ -111,7 +111,8 @@ public:
 			uint64_t	total = 0;
 
 			data_ = NULL;
-			if (status.code == GG_EDEVICE_MEMORY && gg_cuda_memory(&available, &total).code == GG_OK)
+			if (status.code == GG_EDEVICE_MEMORY &&
+				gg_cuda_memory(&available, &total).code == GG_OK)
 				snprintf(status.message, sizeof(status.message),
 						 "could not allocate %llu bytes of device memory, %llu of %llu are free",
 						 (unsigned long long) bytes, (unsigned long long) available,
