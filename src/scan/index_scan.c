@@ -362,7 +362,7 @@ RememberReturned(GgScanOpaque *so, ItemPointer tid)
 static void
 CountScan(GgScanOpaque *so)
 {
-	if (so->started && (!so->all_exact || so->range) && !so->look && !so->quiet)
+	if (so->started && (!so->all_exact || so->range) && !so->quiet)
 	{
 		GgCountQuery(RelationGetRelid(so->index), GgAnsweredBy(so), so->nrows);
 		GgNoteScan(so);
@@ -657,12 +657,9 @@ PrepareScan(IndexScanDesc scan)
 	ScanKey		key;
 
 	RefuseScan(scan);
-	if (!so->look)
-	{
-		if (!so->quiet)
-			pgstat_count_index_scan(scan->indexRelation);
-		GgCountSearch(scan);
-	}
+	if (!so->quiet)
+		pgstat_count_index_scan(scan->indexRelation);
+	GgCountSearch(scan);
 	told = scan->orderByData[0].sk_func.fn_extra;
 	if (told != NULL && told->sets != NIL && !so->impossible)
 		GgTakeSets(scan, told->sets);
