@@ -126,21 +126,6 @@ extern float GgEngineDistance(gg_metric metric, double value);
  */
 extern Datum GgIndexedValue(GgFinder *finder, TupleTableSlot *slot);
 
-/* ---- index_rows.c ------------------------------------------------------ */
-
-/*
- * Rows by their place: those of all segments, one after the other, then the delta's slots.  In a
- * segment equal rows are neighbors.
- */
-extern uint64 GgCountPlaces(const GgMetaPageData *meta);
-
-/*
- * Read the TIDs of the rows at count places from first on, most at the most.  A place without a row
- * has an invalid one.  Returns count, 0 behind the last place.
- */
-extern uint32 GgReadPlaces(const GgTarget *target, const GgMetaPageData *meta, uint64 first,
-						   uint32 most, ItemPointerData *tids);
-
 /* ---- recall.c ---------------------------------------------------------- */
 
 /* Rows as queries. */
@@ -152,6 +137,9 @@ typedef struct GgRowSample
 
 /* Take so many visible rows of an index at random, or all where there are few. */
 extern void GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows);
+
+/* Set a setting until AtEOXact_GUC() ends the nest level. */
+extern void GgSetSetting(const char *name, const char *value);
 
 /*
  * How far may a row be that counts as found, where the last row of the exact answer is so far?

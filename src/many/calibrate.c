@@ -26,14 +26,12 @@
 
 #include <math.h>
 
-#include "access/xlog.h"
 #include "common/pg_prng.h"
 #include "maintain/merge.h"
 #include "miscadmin.h"
 #include "storage/inspect.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 #define MOST_QUERIES		2000
 
@@ -349,13 +347,6 @@ EndLength(void)
 
 /* ---- the measurement ---------------------------------------------------------------------- */
 
-static void
-SetSetting(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-							 false);
-}
-
 /* Have searches answer as the next ones are to be measured. */
 static void
 Prepare(GgFinder *finder, const GgTarget *target)
@@ -365,8 +356,8 @@ Prepare(GgFinder *finder, const GgTarget *target)
 
 	if (measuring->answered == count)
 	{
-		SetSetting("gpugraph.itopk_size", psprintf("%u", GgCalibratedLength(measuring->length)));
-		SetSetting("gpugraph.engine", measuring->form == 0 ? "cpu" : "auto");
+		GgSetSetting("gpugraph.itopk_size", psprintf("%u", GgCalibratedLength(measuring->length)));
+		GgSetSetting("gpugraph.engine", measuring->form == 0 ? "cpu" : "auto");
 	}
 	GgOpenFinder(finder, target, exact);
 	((GgScanOpaque *) finder->scan->opaque)->quiet = true;
@@ -423,7 +414,7 @@ Measure(const GgTarget *target, bool (*enough) (void))
 		GgFinder	finder;
 		bool		ended;
 
-		SetSetting("gpugraph.target_recall", "0");
+		GgSetSetting("gpugraph.target_recall", "0");
 		if (measuring == NULL)
 		{
 			GgOpenFinder(&finder, target, true);
@@ -484,16 +475,12 @@ PG_FUNCTION_INFO_V1(gpugraph_calibrate);
 Datum
 gpugraph_calibrate(PG_FUNCTION_ARGS)
 {
-	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0)};
+	GgMergeTarget merge = {0};
 	GgInspected inspected;
 	bool		done;
 
-	PreventCommandDuringRecovery("gpugraph_calibrate()");
+	GgOpenMergeTarget(&merge, "gpugraph_calibrate()", PG_GETARG_OID(0), &inspected);
 	PreventCommandIfReadOnly("gpugraph_calibrate()");
-	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &inspected);
-	merge.heap = inspected.heap;
-	merge.index = inspected.index;
-	merge.heap_oid = RelationGetRelid(merge.heap);
 	Forget();
 	done = GgCalibrate(&merge);
 	GgCloseInspected(&inspected);

@@ -54,6 +54,7 @@ typedef struct KnnGraph
 	Oid			indexoid;
 	int32		k;
 	GgMetaPageData *meta;
+	GgLists		all;			/* of meta, while a chunk is made */
 	uint64		next_place;
 	MemoryContext map_context;
 	GgRowMap   *map;			/* NULL: none */
@@ -177,7 +178,7 @@ static uint32
 ScanPlaces(KnnGraph *graph, GgFinder *finder, uint64 first, uint32 most)
 {
 	ItemPointerData tids[CHUNK_PLACES];
-	uint32		count = GgReadPlaces(finder->target, graph->meta, first, most, tids);
+	uint32		count = GgReadRows(&graph->all, first, most, tids);
 
 	SearchRows(graph, finder, tids, count);
 	return count;
@@ -447,6 +448,7 @@ AddPlaces(KnnGraph *graph, const GgTarget *target)
 	GgBulk		bulk;
 	uint32		count = 0;
 
+	GgOpenLists(&graph->all, target, graph->meta);
 	GgOpenFinder(&finder, target, false);
 	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS, graph->copies) &&
 		bulk.k > graph->k)
