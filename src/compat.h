@@ -164,6 +164,19 @@ GgNextMember(GgMemberIterator *it)
 }
 #endif
 
+/* Is a column of the table declared NOT NULL?  Expressions, which have number 0, are not. */
+static inline bool
+GgIsDeclaredNotNull(Oid relid, AttrNumber column)
+{
+	HeapTuple	tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(relid), Int16GetDatum(column));
+	bool		not_null = HeapTupleIsValid(tuple) &&
+		((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return not_null;
+}
+
 /*
  * Is a column of the table NOT NULL, so that no row has a NULL there?  From 18 on that may be
  * declared of a column that was not checked, which the planner's table leaves out.
@@ -174,14 +187,7 @@ GgColumnIsNotNull(const RelOptInfo *rel, Oid relid, AttrNumber column)
 #if PG_VERSION_NUM >= 180000
 	return bms_is_member(column, rel->notnullattnums);
 #else
-	HeapTuple	tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(relid), Int16GetDatum(column));
-	bool		not_null;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	not_null = ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
-	ReleaseSysCache(tuple);
-	return not_null;
+	return GgIsDeclaredNotNull(relid, column);
 #endif
 }
 

@@ -7,7 +7,6 @@
  * new options are in pg_class, before the command ends.
  */
 #include "am/am.h"
-#include "storage/codes.h"
 #include "storage/type.h"
 
 #include "access/reloptions.h"

@@ -15,7 +15,6 @@
 #include "storage/codes.h"
 #include "storage/type.h"
 
-#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
@@ -29,7 +28,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 #include "utils/tuplestore.h"
 
 #define INDEXES_COLUMNS		16
@@ -66,22 +64,6 @@ typedef struct Contents
 	GgForm		cpu_form;
 } Contents;
 
-/* May the indexed column, or expression, be NULL? */
-static bool
-MayBeNull(Relation index)
-{
-	HeapTuple	tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(index->rd_index->indrelid),
-										Int16GetDatum(index->rd_index->indkey.values[0]));
-	bool		may = true;
-
-	if (HeapTupleIsValid(tuple))
-	{
-		may = !((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
-		ReleaseSysCache(tuple);
-	}
-	return may;
-}
-
 static void
 ReadContents(void *arg)
 {
@@ -102,7 +84,9 @@ ReadContents(void *arg)
 	contents->segments = meta->nsegments;
 	contents->storage = GgStorageName(meta);
 	contents->algorithm = meta->algorithm;
-	contents->left_out = ((MayBeNull(index) ? GG_FEATURE_NO_NULL : 0) |
+	contents->left_out = ((GgIsDeclaredNotNull(index->rd_index->indrelid,
+											   index->rd_index->indkey.values[0]) ?
+						   0 : GG_FEATURE_NO_NULL) |
 						  (meta->metric == GG_METRIC_COSINE ? GG_FEATURE_NO_ZERO : 0)) &
 		~GgNeverLeftOut(meta);
 	GgGetOptions(index, &options);

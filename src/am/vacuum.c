@@ -20,14 +20,12 @@
 #include "am/am.h"
 #include "maintain/merge.h"
 #include "service/shared/settings.h"
-#include "storage/type.h"
 
 #include "access/generic_xlog.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 
 /* A segment of the directory that was last looked at. */
 typedef struct Visit

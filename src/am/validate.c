@@ -13,7 +13,6 @@
 #include "catalog/pg_opclass.h"
 #include "catalog/pg_opfamily.h"
 #include "catalog/pg_type.h"
-#include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"

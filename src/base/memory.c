@@ -4,8 +4,6 @@
  */
 #include "base/base.h"
 
-#include "utils/memutils.h"
-
 void
 GgAtReset(MemoryContext context, MemoryContextCallbackFunction func, void *arg)
 {

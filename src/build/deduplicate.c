@@ -21,7 +21,6 @@
 #include "storage/row_hash.h"
 
 #include "access/htup_details.h"
-#include "miscadmin.h"
 #include "storage/bufmgr.h"
 
 /*

@@ -15,9 +15,6 @@
 #include "build/progress.h"
 
 #include "access/tableam.h"
-#include "access/xact.h"
-#include "catalog/index.h"
-#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 

@@ -22,10 +22,8 @@
 #include "storage/graph_memory.h"
 #include "storage/segment_writer.h"
 
-#include "access/heapam.h"
 #include "access/tableam.h"
 #include "miscadmin.h"
-#include "optimizer/optimizer.h"
 #include "optimizer/plancat.h"
 
 /* An estimate may be a little too low, and processes leave chunks half empty. */
@@ -253,7 +251,7 @@ ChooseCodes(GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
 	if (!plan->auto_codes || GgWhyNoCodes(meta, plan->expected) != NULL)
 		return;
-	if (!GgServiceIsUp())
+	if (!GgServiceIsUp(false))
 		plan->codes = GG_AUTO_CODES;
 }
 

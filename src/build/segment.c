@@ -312,20 +312,10 @@ EngineCancelled(void *ctx)
 	return GgServeInterrupts(&build->caught);
 }
 
-/* Of engine calls beside the build of a graph. */
-static gg_control
-ControlOf(GgBuild *build)
-{
-	return (gg_control) {
-		.cancelled = EngineCancelled, .ctx = build, .threads = build->plan.control.threads
-	};
-}
-
 /* Learn the edges of the index's sample, if there is one. */
 static void
-LearnEdges(GgBuild *build, GgSegmentWork *work)
+LearnEdges(GgBuild *build, GgSegmentWork *work, const gg_control *control)
 {
-	const gg_control control = ControlOf(build);
 	GgNewGraph	graph = {
 		.data = DataSet(build, work), .offsets = work->offsets, .graph = &work->graph,
 		.seed = (uint64) build->meta->seed
@@ -337,7 +327,7 @@ LearnEdges(GgBuild *build, GgSegmentWork *work)
 		return;
 	GgEnterPhase(GG_BUILD_LEARN, work->segment->nodes, 0);
 	build->engine_phase = -1;
-	status = GgLearnNewGraph(build->sample, &graph, build->plan.engine, &control, &edges);
+	status = GgLearnNewGraph(build->sample, &graph, build->plan.engine, control, &edges);
 	GgThrowInterrupts(build->caught);
 	GgCheckStatus(&status, "learning edges of a gpugraph index");
 	GgSetLearnedEdges(work->segment, edges);
@@ -348,10 +338,9 @@ LearnEdges(GgBuild *build, GgSegmentWork *work)
  * lose more than MOST_LOSS, no segment keeps its codes (GgFreeCodes()).
  */
 static void
-CheckCodes(GgBuild *build, GgSegmentWork *work)
+CheckCodes(GgBuild *build, GgSegmentWork *work, const gg_control *control)
 {
 	GgWriterShared *shared = build->process.writer.shared;
-	const gg_control control = ControlOf(build);
 	const gg_dataset data = DataSet(build, work);
 	const gg_code_kind kind = {
 		.metric = build->meta->metric, .dim = build->meta->dimensions,
@@ -365,7 +354,7 @@ CheckCodes(GgBuild *build, GgSegmentWork *work)
 	if (!build->plan.auto_codes || build->plan.codes == GG_CODES_NONE ||
 		work->segment != &build->meta->segments[0])
 		return;
-	status = gg_cpu_code_loss(&data, &work->graph, &kind, &control, loss);
+	status = gg_cpu_code_loss(&data, &work->graph, &kind, control, loss);
 	GgThrowInterrupts(build->caught);
 	if (status.code != GG_OK && status.code != GG_ENOMEM)
 		GgReportStatus(&status, "trying the codes of a gpugraph index");
@@ -384,6 +373,9 @@ CheckCodes(GgBuild *build, GgSegmentWork *work)
 static void
 TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 {
+	const gg_control control = {
+		.cancelled = EngineCancelled, .ctx = build, .threads = build->plan.control.threads
+	};
 	gg_build_stats stats;
 	gg_status	status = gg_engine_thread_take(work->thread, &work->graph, &stats);
 
@@ -408,8 +400,8 @@ TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 	build->times.optimize_s += stats.optimize_s + stats.connect_s;
 	build->times.copy_s += stats.transfer_s;
 	work->segment->npivots = work->graph.npivots;
-	LearnEdges(build, work);
-	CheckCodes(build, work);
+	LearnEdges(build, work, &control);
+	CheckCodes(build, work, &control);
 	if (growing)
 		GgShowScan(build);
 	FormPivots(work);
@@ -417,6 +409,13 @@ TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 }
 
 /* ---- one segment ------------------------------------------------------- */
+
+/* Are there codes to be made of the rows, so that these may not go as they are written? */
+static bool
+RowsAreCoded(const GgBuild *build)
+{
+	return build->plan.codes != GG_CODES_NONE && build->meta->coded == GG_CODES_NONE;
+}
 
 /* The leader needs no range before this one; others give them up for it, and it does so later. */
 static void
@@ -426,11 +425,12 @@ LeaveRanges(GgBuild *build, GgSegmentWork *work, uint32 ranges)
 	GgWakeWriters(&build->process.writer);
 }
 
-/* Are there codes to be made of the rows, so that these may not go as they are written? */
-static bool
-RowsAreCoded(const GgBuild *build)
+/* Leave all of the work's, once it is in the last state in which the leader reads them. */
+static void
+LeaveWork(GgBuild *build, GgSegmentWork *work)
 {
-	return build->plan.codes != GG_CODES_NONE && build->meta->coded == GG_CODES_NONE;
+	if (work->last_use && work->state >= (RowsAreCoded(build) ? GG_WORK_PIVOTS : GG_WORK_WRITE))
+		LeaveRanges(build, work, GgCountRanges(&build->process.writer, work->number));
 }
 
 /*
@@ -462,8 +462,7 @@ CopyAdjacency(GgBuild *build, GgSegmentWork *work)
 	if (work->copied < bytes)
 		return;
 	work->state = GG_WORK_WRITE;
-	if (work->last_use && !RowsAreCoded(build))
-		LeaveRanges(build, work, GgCountRanges(&process->writer, work->number));
+	LeaveWork(build, work);
 }
 
 /* Codes of the first segment, and of all others, are centred by the mean of its rows. */
@@ -673,8 +672,7 @@ TendWork(GgBuild *build, GgSegmentWork *work, bool growing)
 		GgIsWritten(&build->process.writer, work->number, &done, &total))
 	{
 		work->state = GG_WORK_PIVOTS;
-		if (work->last_use && RowsAreCoded(build))
-			LeaveRanges(build, work, GgCountRanges(&build->process.writer, work->number));
+		LeaveWork(build, work);
 	}
 	if (work->state == GG_WORK_PIVOTS && !growing && !work->held)
 		WritePivots(build, work);
@@ -754,11 +752,8 @@ LastUse(GgBuild *build)
 {
 	for (int i = 0; i < GG_WRITER_QUEUES; i++)
 	{
-		GgSegmentWork *work = &build->works[i];
-
-		work->last_use = true;
-		if (work->state >= (RowsAreCoded(build) ? GG_WORK_PIVOTS : GG_WORK_WRITE))
-			LeaveRanges(build, work, GgCountRanges(&build->process.writer, work->number));
+		build->works[i].last_use = true;
+		LeaveWork(build, &build->works[i]);
 	}
 }
 

@@ -27,7 +27,6 @@
 #include "access/tableam.h"
 #include "catalog/pg_am_d.h"
 #include "commands/explain.h"
-#include "executor/nodeIndexscan.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 

@@ -9,9 +9,6 @@
 #include "maintain/merge_state.h"
 #include "storage/graph_memory.h"
 
-#include "miscadmin.h"
-#include "utils/memutils.h"
-
 /* Nodes below which the CPU builds the graph before this process has opened a device. */
 #define LEAST_GPU_NODES		20000
 
@@ -159,7 +156,7 @@ BuildHere(GgMerge *merge)
 	gg_status	status;
 
 	if (merge->shared == NULL && !merge->target->sliced && merge->nodes >= LEAST_GPU_NODES &&
-		!GgGraphDeviceIsUp())
+		!GgServiceIsUp(true))
 		engine = GgAvailableEngine();
 	ReadInputGraphs(merge);
 	status = RunEngine(merge, engine);

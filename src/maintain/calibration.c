@@ -13,7 +13,6 @@
 #include "maintain/jobs.h"
 
 #include "access/xlog.h"
-#include "miscadmin.h"
 #include "utils/snapmgr.h"
 
 #define IDLE_MS				1000

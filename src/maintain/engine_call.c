@@ -7,7 +7,6 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "utils/memutils.h"
 
 /* Does somebody want the database?  Seal the delta, if that is due, by a merge within this one. */
 static void

@@ -16,7 +16,6 @@
 
 #include "access/relation.h"
 #include "access/xact.h"
-#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 /* ---- pages ------------------------------------------------------------------------------- */

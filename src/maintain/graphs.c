@@ -41,8 +41,6 @@
 #include "maintain/merge.h"
 #include "service/shared/service.h"
 
-#include "utils/memutils.h"
-
 /* Nodes whose lists are read at once. */
 #define LIST_STEP		8192
 

@@ -11,11 +11,8 @@
 
 #include "access/relation.h"
 #include "access/xact.h"
-#include "catalog/index.h"
-#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 /* Pages read in one slice: 4 MB. */
 #define SLICE_PAGES			512

@@ -12,14 +12,11 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
-#include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
-#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 /* Places for indexes that wait, are being merged, or have failed in the last minute. */
 #define MAX_JOBS			64

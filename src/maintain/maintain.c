@@ -11,13 +11,10 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "storage/inspect.h"
-#include "storage/lmgr.h"
 #include "storage/lock.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* Merges that take longer are logged. */
@@ -46,9 +43,7 @@ LookAt(Relation index, Relation heap, GgMergeLook *look)
 	GgNotePinned(look, GgParkedBlocks(heap, look->meta), options.seal_rows < 0);
 	look->delta_rows = GgDeltaSlots(look->meta);
 	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);
-	for (int i = 0; i < look->meta->nsegments; i++)
-		nodes += look->meta->segments[i].nodes;
-	nodes += look->delta_rows;
+	nodes = GgCountNodes(look->meta) + look->delta_rows;
 	bound = GgMostSegmentRows(&options, (double) nodes);
 	look->most = 0;
 	if (look->meta->dimensions > 0)
@@ -139,7 +134,7 @@ SealMeanwhile(GgMergeTarget *target)
 	LookAt(target->index, target->heap, &look);
 	GgEndSlice(target);
 	/* a device that would build may do so for the merge under way */
-	by_cpu = look.served && !GgGraphDeviceIsUp();
+	by_cpu = look.served && !GgServiceIsUp(true);
 	if (GgChooseMeanwhile(&look, by_cpu, target->outer, &choice))
 		(void) MergeChosen(target, &look, &choice);
 	pfree(look.meta);
@@ -285,21 +280,29 @@ GgMaintainAfterVacuum(Relation index)
 	table_close(target.heap, NoLock);
 }
 
+void
+GgOpenMergeTarget(GgMergeTarget *target, const char *function, Oid indexoid,
+				  GgInspected *inspected)
+{
+	PreventCommandDuringRecovery(function);
+	GgOpenInspected(indexoid, GG_CHANGE_INDEX, inspected);
+	target->index_oid = indexoid;
+	target->index = inspected->index;
+	target->heap_oid = RelationGetRelid(inspected->heap);
+	target->heap = inspected->heap;
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_merge);
 
 /* False, without waiting, where another process merges the index. */
 Datum
 gpugraph_merge(PG_FUNCTION_ARGS)
 {
-	GgMergeTarget target = {.index_oid = PG_GETARG_OID(0)};
+	GgMergeTarget target = {0};
 	GgInspected inspected;
 	bool		merged;
 
-	PreventCommandDuringRecovery("gpugraph_merge()");
-	GgOpenInspected(target.index_oid, GG_CHANGE_INDEX, &inspected);
-	target.heap_oid = RelationGetRelid(inspected.heap);
-	target.heap = inspected.heap;
-	target.index = inspected.index;
+	GgOpenMergeTarget(&target, "gpugraph_merge()", PG_GETARG_OID(0), &inspected);
 	merged = GgMaintain(&target, GG_MERGE_ALL);
 	GgCloseInspected(&inspected);
 	PG_RETURN_BOOL(merged);

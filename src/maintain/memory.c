@@ -14,7 +14,6 @@
 #include "storage/graph_memory.h"
 
 #include "miscadmin.h"
-#include "utils/memutils.h"
 
 /* Bytes of a row beside its vector and its filter words: TID, source, hash slots, target, place. */
 #define ROW_BYTES			(sizeof(GgTidEntry) + 3 * sizeof(uint32) + 4 * sizeof(uint64))

@@ -8,6 +8,7 @@
 #ifndef GG_MERGE_H
 #define GG_MERGE_H
 
+#include "storage/inspect.h"
 #include "storage/array_writer.h"
 #include "storage/calibration.h"
 #include "base/temp_file.h"
@@ -59,6 +60,13 @@ typedef struct GgMergeTarget
 	bool		within;
 	double		within_s;
 } GgMergeTarget;
+
+/*
+ * Open the index that a user names for a function of that name, which changes it.  ereport(ERROR)
+ * as GgOpenInspected() does, and during recovery.  To be closed by GgCloseInspected().
+ */
+extern void GgOpenMergeTarget(GgMergeTarget *target, const char *function, Oid indexoid,
+							  GgInspected *inspected);
 
 /*
  * Begin and end a slice.  ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where the

@@ -18,7 +18,6 @@
 #include "maintain/merge_state.h"
 
 #include "access/generic_xlog.h"
-#include "utils/memutils.h"
 
 /* A piece is written anew where more than one in EMPTY_SHARE of its nodes would have no rows. */
 #define EMPTY_SHARE			5
@@ -279,7 +278,7 @@ AllocateRows(GgMerge *merge, uint32 most)
 	const GgMetaPageData *meta = merge->meta;
 
 	if (most >= GG_LEAST_DEVICE_NODES && gg_engine_setting != GG_ENGINE_CPU &&
-		GgGraphDeviceIsUp() && most <= GgNodesInMemory(meta, &merge->params, 0))
+		GgServiceIsUp(true) && most <= GgNodesInMemory(meta, &merge->params, 0))
 		merge->shared = GgShareRows(most, GgRowBytes(meta), meta->graph_degree);
 	merge->rows = merge->shared != NULL ? merge->shared->rows :
 		GgTakeRows(&merge->files, meta, &merge->params, most + 1, merge->target->sliced);

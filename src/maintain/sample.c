@@ -33,7 +33,6 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/indexing.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
 #include "common/hashfn.h"
@@ -45,7 +44,6 @@
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
-#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 

@@ -126,24 +126,6 @@ extern float GgEngineDistance(gg_metric metric, double value);
  */
 extern Datum GgIndexedValue(GgFinder *finder, TupleTableSlot *slot);
 
-/* ---- index_rows.c ------------------------------------------------------ */
-
-/*
- * Rows by their place: those of all segments, one after the other, then the delta's slots.  In a
- * segment equal rows are neighbors.
- */
-extern uint64 GgCountPlaces(const GgMetaPageData *meta);
-
-/*
- * Read the TIDs of the rows at count places from first on, most at the most.  A place without a row
- * has an invalid one.  Returns count, 0 behind the last place.
- */
-extern uint32 GgReadPlaces(const GgTarget *target, const GgMetaPageData *meta, uint64 first,
-						   uint32 most, ItemPointerData *tids);
-
-/* The node that has the row at a place; of the delta's rows it has GG_NO_SEGMENT. */
-extern GgNode GgNodeAt(const GgTarget *target, const GgMetaPageData *meta, uint64 place);
-
 /* ---- recall.c ---------------------------------------------------------- */
 
 /* Rows as queries. */
@@ -156,6 +138,9 @@ typedef struct GgRowSample
 
 /* Take so many visible rows of an index at random, or all where there are few. */
 extern void GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows);
+
+/* Set a setting until AtEOXact_GUC() ends the nest level. */
+extern void GgSetSetting(const char *name, const char *value);
 
 /*
  * How far may a row be that counts as found, where the last row of the exact answer is so far?

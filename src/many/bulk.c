@@ -211,11 +211,11 @@ static bool
 FindResident(GgBulk *bulk)
 {
 	const GgTarget *target = bulk->lists.target;
-	const GgMetaPageData *meta;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgReason	reason;
 
-	GgOpenLists(&bulk->lists, target);
-	meta = bulk->lists.meta;
+	GgReadMetaAsOf(target->index, GetActiveSnapshot(), meta);
+	GgOpenLists(&bulk->lists, target, meta);
 	if (!ChooseDue(bulk) || !GgResidentLookup(target->index, meta, &bulk->ref, &reason) ||
 		bulk->ref.nsegments != meta->nsegments ||
 		bulk->ref.delta_pages > meta->delta_pages ||

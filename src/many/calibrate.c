@@ -24,14 +24,12 @@
 
 #include <math.h>
 
-#include "access/xlog.h"
 #include "common/pg_prng.h"
 #include "maintain/merge.h"
 #include "miscadmin.h"
 #include "storage/inspect.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 #define MOST_QUERIES		2000
 
@@ -355,13 +353,6 @@ EndLength(void)
 
 /* ---- the measurement ---------------------------------------------------------------------- */
 
-static void
-SetSetting(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-							 false);
-}
-
 /* Have searches answer as the next ones are to be measured. */
 static void
 Prepare(GgFinder *finder, const GgTarget *target)
@@ -370,10 +361,10 @@ Prepare(GgFinder *finder, const GgTarget *target)
 
 	if (!exact)
 	{
-		SetSetting("gpugraph.itopk_size", psprintf("%u", GgCalibratedLength(measuring->length)));
-		SetSetting("gpugraph.engine", measuring->form == 0 ? "cpu" : "auto");
-		SetSetting("gpugraph.iterative_scan", "strict_order");
-		SetSetting("gpugraph.disable", "");
+		GgSetSetting("gpugraph.itopk_size", psprintf("%u", GgCalibratedLength(measuring->length)));
+		GgSetSetting("gpugraph.engine", measuring->form == 0 ? "cpu" : "auto");
+		GgSetSetting("gpugraph.iterative_scan", "strict_order");
+		GgSetSetting("gpugraph.disable", "");
 	}
 	GgOpenFinder(finder, target, exact);
 	((GgScanOpaque *) finder->scan->opaque)->quiet = true;
@@ -453,7 +444,7 @@ Calibrate(GgMergeTarget *merge, bool (*enough) (void))
 	{
 		int			nest_level = NewGUCNestLevel();
 
-		SetSetting("gpugraph.target_recall", "0");
+		GgSetSetting("gpugraph.target_recall", "0");
 		ended = GoOn(&target, enough);
 		AtEOXact_GUC(false, nest_level);
 	} while (ended && (measuring == NULL || !IsDone()) && !enough());
@@ -476,11 +467,11 @@ PG_FUNCTION_INFO_V1(gpugraph_calibrate);
 Datum
 gpugraph_calibrate(PG_FUNCTION_ARGS)
 {
-	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0)};
+	GgMergeTarget merge = {0};
 	GgInspected inspected;
 	bool		done;
 
-	PreventCommandDuringRecovery("gpugraph_calibrate()");
+	GgOpenMergeTarget(&merge, "gpugraph_calibrate()", PG_GETARG_OID(0), &inspected);
 	PreventCommandIfReadOnly("gpugraph_calibrate()");
 	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &inspected);
 	merge.heap = inspected.heap;

@@ -24,7 +24,6 @@
 #include "storage/inspect.h"
 #include "utils/acl.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"

@@ -54,6 +54,7 @@ typedef struct KnnGraph
 	Oid			indexoid;
 	int32		k;
 	GgMetaPageData *meta;
+	GgLists		all;			/* of meta, while a chunk is made */
 	uint64		next_place;
 	MemoryContext map_context;
 	GgRowMap   *map;			/* NULL: none */
@@ -177,7 +178,7 @@ static uint32
 ScanPlaces(KnnGraph *graph, GgFinder *finder, uint64 first, uint32 most)
 {
 	ItemPointerData tids[CHUNK_PLACES];
-	uint32		count = GgReadPlaces(finder->target, graph->meta, first, most, tids);
+	uint32		count = GgReadRows(&graph->all, first, most, tids);
 
 	SearchRows(graph, finder, tids, count);
 	return count;
@@ -195,30 +196,6 @@ typedef struct NodeChunk
 	uint32		nrows;
 	ItemPointerData *ctids;		/* of the rows */
 } NodeChunk;
-
-/* The node that has a row: the last one that begins at it or before, and has rows. */
-static uint32
-NodeOfRow(GgLists *lists, int list, uint32 row)
-{
-	uint32		low = 0,
-				high = lists->meta->segments[list].nodes - 1;
-
-	if (lists->offsets[list].nextents == 0)
-		return row;
-	while (low < high)
-	{
-		uint32		middle = low + (high - low + 1) / 2;
-		uint32		first,
-					end;
-
-		GgRowsOfNode(lists, list, middle, &first, &end);
-		if (first <= row)
-			low = middle;
-		else
-			high = middle - 1;
-	}
-	return low;
-}
 
 /* Which segment of the bulk's directory has the next place; false when none has. */
 static bool
@@ -268,7 +245,7 @@ ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *
 				end = row;
 
 	chunk->list = list;
-	chunk->first = NodeOfRow(lists, list, row);
+	chunk->first = GgNodeOfRow(lists, list, row);
 	chunk->count = 0;
 	chunk->row_ends = palloc(bulk->most * sizeof(uint32));
 	while (chunk->count < bulk->most && chunk->first + chunk->count < nodes &&
@@ -447,6 +424,7 @@ AddPlaces(KnnGraph *graph, const GgTarget *target)
 	GgBulk		bulk;
 	uint32		count = 0;
 
+	GgOpenLists(&graph->all, target, graph->meta);
 	GgOpenFinder(&finder, target, false);
 	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS, graph->copies) &&
 		bulk.k > graph->k)

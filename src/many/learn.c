@@ -4,7 +4,6 @@
  */
 #include "many/batch.h"
 
-#include "access/xlog.h"
 #include "build/progress.h"
 #include "commands/progress.h"
 #include "maintain/merge.h"
@@ -122,21 +121,19 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 {
 	AnyArrayType *array = PG_GETARG_ANY_ARRAY_P(1);
 	int32		edges = PG_GETARG_INT32(2);
-	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0), .report = ReportLearning};
+	GgMergeTarget merge = {.report = ReportLearning};
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgLearnSample sample = {.edges = (uint32) edges};
 	GgTarget	target;
 	GgQueryArray queries;
 	uint64		learned = 0;
 
-	PreventCommandDuringRecovery("gpugraph_learn()");
+	GgOpenMergeTarget(&merge, "gpugraph_learn()", PG_GETARG_OID(0), &target.inspected);
 	PreventCommandIfReadOnly("gpugraph_learn()");
-	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &target.inspected);
-	target.heap = merge.heap = target.inspected.heap;
-	target.index = merge.index = target.inspected.index;
+	target.heap = merge.heap;
+	target.index = merge.index;
 	target.opclass = GgIndexOpclass(target.index);
 	target.type = target.index->rd_opcintype[0];
-	merge.heap_oid = RelationGetRelid(target.heap);
 	GgReadQueryArray(&target, array, &queries);
 	if (queries.count > 0)
 		sample.dimensions = GgValueDimensions(target.opclass, queries.values[0]);
@@ -168,16 +165,12 @@ PG_FUNCTION_INFO_V1(gpugraph_forget);
 Datum
 gpugraph_forget(PG_FUNCTION_ARGS)
 {
-	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0)};
+	GgMergeTarget merge = {0};
 	GgInspected inspected;
 	bool		forgot;
 
-	PreventCommandDuringRecovery("gpugraph_forget()");
+	GgOpenMergeTarget(&merge, "gpugraph_forget()", PG_GETARG_OID(0), &inspected);
 	PreventCommandIfReadOnly("gpugraph_forget()");
-	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &inspected);
-	merge.heap = inspected.heap;
-	merge.index = inspected.index;
-	merge.heap_oid = RelationGetRelid(merge.heap);
 	(void) GgLockMerges(&merge, true);
 	GgDropQueries(merge.index_oid);
 	forgot = GgRebuildLearned(&merge) > 0;

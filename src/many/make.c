@@ -17,8 +17,6 @@
 #include "optimizer/cost.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
-#include "utils/syscache.h"
 #include "utils/varlena.h"
 
 /* Rows of the sample per partition, unless the caller says how many in all, or memory is short. */

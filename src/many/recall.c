@@ -8,7 +8,7 @@
  * answers it under the session's settings.  A row counts as found when it is as near as the last
  * row of the exact answer, so rows at equal distances do not matter.
  */
-#include "many/batch.h"
+#include "many/resolve.h"
 
 #include <math.h>
 
@@ -49,18 +49,18 @@ typedef struct Sample
 /* Take the row at that place as a query, if there is one that the snapshot sees. */
 static void
 TakePlace(GgRowSample *rows, GgFinder *finder, IndexFetchTableData *fetch, TupleTableSlot *slot,
-		  const GgMetaPageData *meta, uint64 place)
+		  GgLists *lists, uint64 place)
 {
 	ItemPointerData tid;
 	bool		call_again = false;
 	Datum		value;
 
-	if (GgReadPlaces(finder->target, meta, place, 1, &tid) == 0 ||
+	if (GgReadRows(lists, place, 1, &tid) == 0 ||
 		!ItemPointerIsValid(&tid) ||
 		!table_index_fetch_tuple(fetch, &tid, GetActiveSnapshot(), slot, &call_again, NULL))
 		return;
 	value = GgIndexedValue(finder, slot);
-	rows->nodes[rows->count] = GgNodeAt(finder->target, meta, place);
+	rows->nodes[rows->count] = GgNodeAt(lists, place);
 	rows->queries[rows->count++] =
 		datumCopy(PointerGetDatum(PG_DETOAST_DATUM(value)), false, -1);
 	ResetPerTupleExprContext(finder->estate);
@@ -75,29 +75,30 @@ GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows)
 	pg_prng_state random;
 	uint64		places;
 	uint64		tries;
+	GgLists		lists;
 
 	rows->count = 0;
 	rows->queries = palloc(most * sizeof(Datum));
 	rows->nodes = palloc(most * sizeof(GgNode));
-	places = GgCountPlaces(meta);
+	GgOpenLists(&lists, finder->target, meta);
+	places = GgCountRows(&lists);
 	pg_prng_seed(&random, seed);
 
 	/* a few places are all taken, in their order */
 	tries = Min(places, (uint64) most * MOST_TRIES);
 	for (uint64 i = 0; i < tries && rows->count < most; i++)
-		TakePlace(rows, finder, fetch, slot, meta, places <= (uint64) most * 2 ? i :
+		TakePlace(rows, finder, fetch, slot, &lists, places <= (uint64) most * 2 ? i :
 				  pg_prng_uint64_range(&random, 0, places - 1));
 	table_index_fetch_end(fetch);
 	ExecDropSingleTupleTableSlot(slot);
 	pfree(meta);
 }
 
-static void
-OpenSample(Sample *sample, Oid indexoid, int32 k)
+void
+GgSetSetting(const char *name, const char *value)
 {
-	memset(sample, 0, sizeof(*sample));
-	sample->k = k;
-	GgOpenTarget(indexoid, &sample->target);
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+							 false);
 }
 
 static void
@@ -115,44 +116,32 @@ AnswerExactly(Sample *sample, GgFinder *finder)
 	}
 }
 
-/* Rows of the index as queries. */
+/* Open the index, and answer queries exactly: those that are given, or so many rows of it. */
 static void
-OpenSampleOfRows(Sample *sample, Oid indexoid, int32 k, int32 count)
+OpenSample(Sample *sample, Oid indexoid, int32 k, AnyArrayType *given, int32 count)
 {
+	GgQueryArray queries;
 	GgRowSample rows;
 	GgFinder	finder;
 
 	GgCheckK(k);
-	if (count < 1 || count > MOST_SAMPLE)
+	if (given == NULL && (count < 1 || count > MOST_SAMPLE))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("sample must be from 1 to %d, not %d", MOST_SAMPLE, count),
 				 errhint("sample is the number of rows to search for; 100 tell recall to "
 						 "a percent or so.")));
-	OpenSample(sample, indexoid, k);
+	memset(sample, 0, sizeof(*sample));
+	sample->k = k;
+	GgOpenTarget(indexoid, &sample->target);
+	if (given != NULL)
+		GgReadQueryArray(&sample->target, given, &queries);
 	GgActAsOwner(sample->target.heap, &sample->caller);
 	GgOpenFinder(&finder, &sample->target, true);
-	GgTakeRowSample(&finder, SAMPLE_SEED, count, &rows);
-	sample->queries = rows.queries;
-	sample->count = rows.count;
-	AnswerExactly(sample, &finder);
-	GgCloseFinder(&finder);
-}
-
-/* Queries that are given. */
-static void
-OpenSampleOfQueries(Sample *sample, Oid indexoid, int32 k, AnyArrayType *array)
-{
-	GgQueryArray queries;
-	GgFinder	finder;
-
-	GgCheckK(k);
-	OpenSample(sample, indexoid, k);
-	GgReadQueryArray(&sample->target, array, &queries);
-	sample->queries = queries.values;
-	sample->count = queries.count;
-	GgActAsOwner(sample->target.heap, &sample->caller);
-	GgOpenFinder(&finder, &sample->target, true);
+	if (given == NULL)
+		GgTakeRowSample(&finder, SAMPLE_SEED, count, &rows);
+	sample->queries = given != NULL ? queries.values : rows.queries;
+	sample->count = given != NULL ? queries.count : rows.count;
 	AnswerExactly(sample, &finder);
 	GgCloseFinder(&finder);
 }
@@ -205,15 +194,11 @@ static double
 MeasureRecall(Sample *sample, int itopk_size)
 {
 	int			nest_level = NewGUCNestLevel();
-	char		text[16];
 	uint64		found = 0;
 	GgFinder	finder;
 
-	snprintf(text, sizeof(text), "%d", itopk_size);
-	(void) set_config_option("gpugraph.itopk_size", text, PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("gpugraph.target_recall", "0", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
+	GgSetSetting("gpugraph.itopk_size", psprintf("%d", itopk_size));
+	GgSetSetting("gpugraph.target_recall", "0");
 	GgOpenFinder(&finder, &sample->target, false);
 	for (int i = 0; i < sample->count; i++)
 	{
@@ -234,24 +219,30 @@ MeasureRecall(Sample *sample, int itopk_size)
 	return (double) found / Max(sample->rows, 1);
 }
 
-/* A row for each length; ends the sample. */
-static void
-PutRecall(Sample *sample, ReturnSetInfo *result)
+/* A row for each length. */
+static Datum
+PutRecall(FunctionCallInfo fcinfo, int32 k, AnyArrayType *given, int32 count)
 {
+	const ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Sample		sample;
+
+	InitMaterializedSRF(fcinfo, 0);
+	OpenSample(&sample, PG_GETARG_OID(0), k, given, count);
 	/* so that the time of the first length is not that of reading the graph into memory */
-	(void) MeasureRecall(sample, GG_MAX_ITOPK);
-	for (int length = FIRST_LENGTH; sample->count > 0 && length <= GG_MAX_ITOPK; length *= 2)
+	(void) MeasureRecall(&sample, GG_MAX_ITOPK);
+	for (int length = FIRST_LENGTH; sample.count > 0 && length <= GG_MAX_ITOPK; length *= 2)
 	{
 		Datum		values[4];
 		bool		nulls[4] = {false, false, false, false};
 
 		values[0] = Int32GetDatum(length);
-		values[1] = Float8GetDatum(MeasureRecall(sample, length));
-		values[2] = Float8GetDatum(Percentile(sample, 0.5));
-		values[3] = Float8GetDatum(Percentile(sample, 0.95));
+		values[1] = Float8GetDatum(MeasureRecall(&sample, length));
+		values[2] = Float8GetDatum(Percentile(&sample, 0.5));
+		values[3] = Float8GetDatum(Percentile(&sample, 0.95));
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
-	CloseSample(sample);
+	CloseSample(&sample);
+	return (Datum) 0;
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_recall);
@@ -259,12 +250,7 @@ PG_FUNCTION_INFO_V1(gpugraph_recall);
 Datum
 gpugraph_recall(PG_FUNCTION_ARGS)
 {
-	Sample		sample;
-
-	InitMaterializedSRF(fcinfo, 0);
-	OpenSampleOfRows(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(2));
-	PutRecall(&sample, (ReturnSetInfo *) fcinfo->resultinfo);
-	return (Datum) 0;
+	return PutRecall(fcinfo, PG_GETARG_INT32(1), NULL, PG_GETARG_INT32(2));
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_recall_of_queries);
@@ -272,44 +258,37 @@ PG_FUNCTION_INFO_V1(gpugraph_recall_of_queries);
 Datum
 gpugraph_recall_of_queries(PG_FUNCTION_ARGS)
 {
-	Sample		sample;
-
-	InitMaterializedSRF(fcinfo, 0);
-	OpenSampleOfQueries(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(2),
-						PG_GETARG_ANY_ARRAY_P(1));
-	PutRecall(&sample, (ReturnSetInfo *) fcinfo->resultinfo);
-	return (Datum) 0;
+	return PutRecall(fcinfo, PG_GETARG_INT32(2), PG_GETARG_ANY_ARRAY_P(1), 0);
 }
 
-static void
-CheckRecall(double wanted)
+/*
+ * The shortest length that suffices, NULL where none does.  Doubles the length until it is enough,
+ * and then halves the step, down to a sixteenth of the length.
+ */
+static Datum
+FindLength(FunctionCallInfo fcinfo, double wanted, int32 k, AnyArrayType *given, int32 count)
 {
+	int			length = FIRST_LENGTH;
+	Sample		sample;
+
 	if (!(wanted > 0 && wanted <= 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("recall must be above 0 and at most 1, not %g", wanted),
 				 errhint("0.99 means that 99 of 100 true neighbors are found.")));
-}
-
-/*
- * The shortest length that suffices, 0 where none does.  Doubles the length until it is enough, and
- * then halves the step, down to a sixteenth of the length.  Ends the sample.
- */
-static int
-FindLength(Sample *sample, double wanted)
-{
-	int			length = FIRST_LENGTH;
-
-	while (sample->count > 0 && length <= GG_MAX_ITOPK && MeasureRecall(sample, length) < wanted)
+	OpenSample(&sample, PG_GETARG_OID(0), k, given, count);
+	while (sample.count > 0 && length <= GG_MAX_ITOPK && MeasureRecall(&sample, length) < wanted)
 		length *= 2;
-	if (sample->count == 0 || length > GG_MAX_ITOPK)
+	if (sample.count == 0 || length > GG_MAX_ITOPK)
 		length = 0;
 	/* length - 2 * step, which was tried, is too short */
 	for (int step = length / 4; length > FIRST_LENGTH && step >= length / 16; step /= 2)
-		if (MeasureRecall(sample, length - step) >= wanted)
+		if (MeasureRecall(&sample, length - step) >= wanted)
 			length -= step;
-	CloseSample(sample);
-	return length;
+	CloseSample(&sample);
+	if (length == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(length);
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_itopk_size);
@@ -317,16 +296,7 @@ PG_FUNCTION_INFO_V1(gpugraph_itopk_size);
 Datum
 gpugraph_itopk_size(PG_FUNCTION_ARGS)
 {
-	double		wanted = PG_GETARG_FLOAT8(2);
-	Sample		sample;
-	int			length;
-
-	CheckRecall(wanted);
-	OpenSampleOfRows(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(3));
-	length = FindLength(&sample, wanted);
-	if (length == 0)
-		PG_RETURN_NULL();
-	PG_RETURN_INT32(length);
+	return FindLength(fcinfo, PG_GETARG_FLOAT8(2), PG_GETARG_INT32(1), NULL, PG_GETARG_INT32(3));
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_itopk_size_of_queries);
@@ -334,15 +304,5 @@ PG_FUNCTION_INFO_V1(gpugraph_itopk_size_of_queries);
 Datum
 gpugraph_itopk_size_of_queries(PG_FUNCTION_ARGS)
 {
-	double		wanted = PG_GETARG_FLOAT8(3);
-	Sample		sample;
-	int			length;
-
-	CheckRecall(wanted);
-	OpenSampleOfQueries(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(2),
-						PG_GETARG_ANY_ARRAY_P(1));
-	length = FindLength(&sample, wanted);
-	if (length == 0)
-		PG_RETURN_NULL();
-	PG_RETURN_INT32(length);
+	return FindLength(fcinfo, PG_GETARG_FLOAT8(3), PG_GETARG_INT32(2), PG_GETARG_ANY_ARRAY_P(1), 0);
 }

@@ -90,12 +90,9 @@ SortItems(RowItem *items, uint32 count, RowItem *spare)
 /* ---- lists ------------------------------------------------------------------ */
 
 void
-GgOpenLists(GgLists *lists, const GgTarget *target)
+GgOpenLists(GgLists *lists, const GgTarget *target, GgMetaPageData *meta)
 {
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-
 	memset(lists, 0, sizeof(*lists));
-	GgReadMetaAsOf(target->index, GetActiveSnapshot(), meta);
 	lists->target = target;
 	lists->meta = meta;
 	lists->nlists = meta->nsegments + 1;
@@ -144,6 +141,29 @@ GgRowsOfNode(GgLists *lists, int list, uint32 node, uint32 *first, uint32 *end)
 						   GgArrayBlock(&lists->offsets[list],
 										(uint64) node * sizeof(uint32) / GG_PAGE_PAYLOAD),
 						   "rows %u to %u of node %u are out of range", *first, *end, node);
+}
+
+uint32
+GgNodeOfRow(GgLists *lists, int list, uint32 row)
+{
+	uint32		low = 0,
+				high = lists->meta->segments[list].nodes - 1;
+
+	if (lists->offsets[list].nextents == 0)
+		return row;
+	while (low < high)
+	{
+		uint32		middle = low + (high - low + 1) / 2;
+		uint32		first,
+					end;
+
+		GgRowsOfNode(lists, list, middle, &first, &end);
+		if (first <= row)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return low;
 }
 
 /* ---- TIDs --------------------------------------------------------------------- */
@@ -243,6 +263,64 @@ ReadTids(GgLists *lists, RowItem *items, uint32 count)
 	}
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);
+}
+
+/* The rows of a list, VACUUM's gaps included. */
+static uint32
+RowsOfList(const GgLists *lists, int list)
+{
+	const GgMetaPageData *meta = lists->meta;
+
+	return list < meta->nsegments ? meta->segments[list].rows :
+		GgRowsOnPages(meta, meta->delta_pages);
+}
+
+uint64
+GgCountRows(const GgLists *lists)
+{
+	uint64		rows = 0;
+
+	for (int i = 0; i < lists->nlists; i++)
+		rows += RowsOfList(lists, i);
+	return rows;
+}
+
+uint32
+GgReadRows(GgLists *lists, uint64 first, uint32 most, ItemPointerData *tids)
+{
+	RowItem	   *items;
+	uint32		count;
+	int			list = 0;
+
+	CHECK_FOR_INTERRUPTS();
+	while (list < lists->nlists && first >= RowsOfList(lists, list))
+		first -= RowsOfList(lists, list++);
+	if (list == lists->nlists)
+		return 0;
+	count = (uint32) Min(most, RowsOfList(lists, list) - first);
+	items = palloc0(count * sizeof(RowItem));
+	for (uint32 i = 0; i < count; i++)
+		items[i].key = GgPlaceOf(list, first + i);
+	/* of a segment whose rows are all dead nothing is read */
+	if (list < lists->meta->nsegments && lists->sources[list].index == NULL)
+		memset(items, 0, count * sizeof(RowItem));
+	else
+		ReadTids(lists, items, count);
+	for (uint32 i = 0; i < count; i++)
+		ItemPointerSet(&tids[i], (BlockNumber) (items[i].key >> 16), (OffsetNumber) items[i].key);
+	pfree(items);
+	return count;
+}
+
+GgNode
+GgNodeAt(GgLists *lists, uint64 place)
+{
+	const GgMetaPageData *meta = lists->meta;
+
+	for (int i = 0; i < meta->nsegments; place -= meta->segments[i++].rows)
+		if (place < meta->segments[i].rows)
+			return (GgNode) {meta->segments[i].id, GgNodeOfRow(lists, i, (uint32) place)};
+	return (GgNode) {GG_NO_SEGMENT};
 }
 
 /* ---- the table ------------------------------------------------------------------ */

@@ -39,11 +39,17 @@ typedef struct GgRowMap
 	}			segments[GG_MAX_SEGMENTS];
 } GgRowMap;
 
-/* Reads the directory.  Allocates in the current context. */
-extern void GgOpenLists(GgLists *lists, const GgTarget *target);
+/*
+ * The lists of a copy of the directory, which stays the caller's, and is as old as the active
+ * snapshot.  Allocates in the current context.
+ */
+extern void GgOpenLists(GgLists *lists, const GgTarget *target, GgMetaPageData *meta);
 
 /* The rows of a node: [*first, *end) */
 extern void GgRowsOfNode(GgLists *lists, int list, uint32 node, uint32 *first, uint32 *end);
+
+/* The node that has a row: the last one that begins at it or before, and has rows. */
+extern uint32 GgNodeOfRow(GgLists *lists, int list, uint32 row);
 
 /*
  * Look rows up: ctids[i] becomes that of the version of places[i] which the active snapshot sees,
@@ -51,6 +57,21 @@ extern void GgRowsOfNode(GgLists *lists, int list, uint32 node, uint32 *first, u
  */
 extern void GgResolve(GgLists *lists, const GgRowMap *map, const GgPlace *places, uint32 count,
 					  ItemPointerData *ctids);
+
+/*
+ * All rows of the lists have places, too, by which they follow each other: those of the segments,
+ * where equal rows are neighbors, then the delta's slots.
+ */
+extern uint64 GgCountRows(const GgLists *lists);
+
+/*
+ * Read the TIDs of the rows at count such places from first on, most at the most.  A place without
+ * a row has an invalid one.  Returns count, 0 behind the last place.
+ */
+extern uint32 GgReadRows(GgLists *lists, uint64 first, uint32 most, ItemPointerData *tids);
+
+/* The node that has the row at such a place; of the delta's rows it has GG_NO_SEGMENT. */
+extern GgNode GgNodeAt(GgLists *lists, uint64 place);
 
 /* Make a map of all segments in the current context; NULL where it takes more than that memory. */
 extern GgRowMap *GgMakeRowMap(GgLists *lists, Size most_bytes);

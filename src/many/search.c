@@ -12,9 +12,7 @@
 #include "maintain/merge.h"
 #include "miscadmin.h"
 #include "utils/array.h"
-#include "utils/arrayaccess.h"
 #include "utils/float.h"
-#include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
 /* Where rows of the result go. */

@@ -29,8 +29,6 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
-#include "utils/rel.h"
-
 
 /* ---- cost --------------------------------------------------------------- */
 
@@ -168,28 +166,17 @@ PathsOf(PlannerInfo *root, const RelOptInfo *rel, List *indexes)
 	return copy->pathlist;
 }
 
-static bool
-IsOurIndex(const IndexOptInfo *index)
-{
-	return index->amcostestimate == ggcostestimate;
-}
-
 /* The scan of an index in the order that the query wants, if it is among these paths. */
 static IndexPath *
 OrderedPathIn(List *paths, const IndexOptInfo *index)
 {
-	ListCell   *cell;
+	IndexPath  *path;
+	int			place = 0;
 
-	foreach(cell, paths)
-	{
-		IndexPath  *path = (IndexPath *) lfirst(cell);
-
-		if (path->path.pathtype == T_IndexScan && path->indexinfo == index &&
-			path->indexorderbys != NIL && path->path.param_info == NULL &&
-			!GgIsRangePath(path))
-			return path;
-	}
-	return NULL;
+	do
+		path = GgNextOrderedPath(paths, index, &place);
+	while (path != NULL && path->path.param_info != NULL);
+	return path;
 }
 
 /*
@@ -207,7 +194,7 @@ OrderedPaths(PlannerInfo *root, const RelOptInfo *rel)
 		IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
 		IndexPath  *path;
 
-		if (!IsOurIndex(index) || index->hypothetical)
+		if (!GgTakesPaths(index) || index->hypothetical)
 			continue;
 		path = OrderedPathIn(rel->pathlist, index);
 		if (path == NULL)

@@ -264,10 +264,8 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 		index_close(index, NoLock);
 	}
 
-	for (int i = 0; i < meta->nsegments; i++)
-		shape->nodes += meta->segments[i].nodes;
 	shape->delta_nodes = (double) GgDeltaSlots(meta);
-	shape->nodes += shape->delta_nodes;
+	shape->nodes = (double) GgCountNodes(meta) + shape->delta_nodes;
 	shape->index_pages = (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD;
 }
 

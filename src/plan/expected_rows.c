@@ -21,7 +21,6 @@
 
 #include "executor/executor.h"
 #include "nodes/execnodes.h"
-#include "nodes/extensible.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 

@@ -13,7 +13,7 @@
  * that either where other keys follow.
  */
 #include "plan/planner.h"
-#include "scan/sort_key.h"
+#include "scan/monotone.h"
 
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_type_d.h"
@@ -25,7 +25,6 @@
 #include "optimizer/paths.h"
 #include "optimizer/restrictinfo.h"
 #include "utils/lsyscache.h"
-
 
 static bool
 CollationsFit(const IndexOptInfo *index, int column, Oid collation)
@@ -207,39 +206,28 @@ MatchOrder(IndexOptInfo *index, PathKey *key)
 		return NULL;
 	foreach(cell, key->pk_eclass->ec_members)
 	{
-		EquivalenceMember *member = lfirst(cell);
-		OpExpr	   *order = (OpExpr *) member->em_expr;
-		bool		commuted;
+		const EquivalenceMember *member = lfirst(cell);
+		OpExpr	   *order;
 
-		if (!bms_equal(member->em_relids, index->rel->relids) || !IsA(order, OpExpr) ||
-			list_length(order->args) != 2 || !CollationsFit(index, 0, order->inputcollid))
+		if (!bms_equal(member->em_relids, index->rel->relids) || !IsA(member->em_expr, OpExpr))
 			continue;
-		commuted = !match_index_to_operand(linitial(order->args), 0, index);
-		if (commuted)
-		{
-			if (!OidIsValid(get_commutator(order->opno)))
-				continue;
-			order = copyObject(order);
-			CommuteOpExpr(order);
-		}
-		if (match_index_to_operand(linitial(order->args), 0, index) &&
-			!contain_var_clause(lsecond(order->args)) &&
-			!contain_volatile_functions(lsecond(order->args)) &&
+		order = GgDistanceOf(index, (Node *) member->em_expr);
+		if (order != NULL &&
 			get_op_opfamily_sortfamily(order->opno, index->opfamily[0]) == key->pk_opfamily)
 			return (Expr *) order;
 	}
 	return NULL;
 }
 
-/* The first scan of the index in the query's order, behind this place in the list; or NULL. */
-static IndexPath *
-OrderedPath(const RelOptInfo *rel, const IndexOptInfo *index, int *place)
+IndexPath *
+GgNextOrderedPath(List *paths, const IndexOptInfo *index, int *place)
 {
-	while (*place < list_length(rel->pathlist))
+	while (*place < list_length(paths))
 	{
-		IndexPath  *path = list_nth(rel->pathlist, (*place)++);
+		IndexPath  *path = list_nth(paths, (*place)++);
 
-		if (IsA(path, IndexPath) && path->indexinfo == index && path->indexorderbys != NIL)
+		if (IsA(path, IndexPath) && path->indexinfo == index && path->indexorderbys != NIL &&
+			!GgIsRangePath(path))
 			return path;
 	}
 	return NULL;
@@ -271,7 +259,8 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 		order = (Expr *) marked;
 	if (order == NULL)
 		return;
-	while (by_core && marked != NULL && (path = OrderedPath(rel, index, &place)) != NULL)
+	while (by_core && marked != NULL &&
+		   (path = GgNextOrderedPath(rel->pathlist, index, &place)) != NULL)
 		path->indexorderbys = list_make1(order);
 	clauses = GgMatchClauses(root, index, &dropped);
 	if ((by_core || marked == NULL) && !(dropped && !GG_CORE_KEEPS_CONDITIONS))
@@ -307,7 +296,7 @@ GgAddFilterPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte)
 		/* the usual query, for which core has the path */
 		if (list_length(root->query_pathkeys) == 1 &&
 			(GG_CORE_KEEPS_CONDITIONS || index->nkeycolumns == 1) &&
-			OrderedPath(rel, index, &place) != NULL)
+			GgNextOrderedPath(rel->pathlist, index, &place) != NULL)
 			continue;
 		AddFilterPath(root, rel, index);
 	}

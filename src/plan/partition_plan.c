@@ -17,7 +17,6 @@
 #include "nodes/makefuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/planner.h"
-#include "utils/fmgroids.h"
 
 static void Replace(Plan **plan);
 
@@ -43,11 +42,10 @@ FirstToSearch(const MergeAppend *merge)
 
 	foreach(cell, merge->mergeplans)
 	{
-		const IndexScan *scan = lfirst(cell);
+		const IndexScan *scan = GgOrderedScan(lfirst(cell));
 		const OpExpr *distance;
 
-		if (!IsA(scan, IndexScan) || list_length(scan->indexorderby) != 1 ||
-			!GgIsGpugraphIndex(scan->indexid))
+		if (scan == NULL)
 			continue;
 		distance = linitial_node(OpExpr, scan->indexorderby);
 		if ((GgKeyMarks(distance->inputcollid) & GG_KEY_OTHER) != 0)

@@ -17,7 +17,6 @@
 #include "plan/planner.h"
 #include "scan/monotone.h"
 #include "scan/scan.h"
-#include "scan/sort_key.h"
 #include "base/base.h"
 
 #include "miscadmin.h"
@@ -25,10 +24,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
-#include "optimizer/clauses.h"
 #include "optimizer/planner.h"
-#include "utils/lsyscache.h"
-#include "utils/rel.h"
 
 static planner_hook_type prev_planner_hook = NULL;
 
@@ -52,11 +48,7 @@ OrderedScan(const Plan *plan)
 	if (plan != NULL && IsA(plan, CustomScan) &&
 		((const CustomScan *) plan)->methods == &gg_bitmap_scan.plan)
 		plan = linitial(((const CustomScan *) plan)->custom_plans);
-	if (plan == NULL || !IsA(plan, IndexScan) ||
-		list_length(((const IndexScan *) plan)->indexorderbyorig) != 1 ||
-		!GgIsGpugraphIndex(((const IndexScan *) plan)->indexid))
-		return NULL;
-	return (const IndexScan *) plan;
+	return GgOrderedScan(plan);
 }
 
 /* Is it the distance that the scan is ordered by, or a key of which that gives the order? */

@@ -101,6 +101,9 @@ extern void GgInitPaths(void);
 /* Likewise of a finished plan: partitions that are searched together (partition_plan.c). */
 extern void GgSearchPartitionsTogether(PlannedStmt *stmt);
 
+/* The next scan of the index in an order, from that place of the list on; or NULL. */
+extern IndexPath *GgNextOrderedPath(List *paths, const IndexOptInfo *index, int *place);
+
 /*
  * All conditions on filter columns, in the order of the columns.  *dropped: core leaves some out.
  */
@@ -155,6 +158,18 @@ extern bool GgTakesLong(const PlannedStmt *stmt, GgJoinTime *longest);
 
 /* Does the plan of what GgKeepSets() made take less time than that? */
 extern bool GgIsBetter(const PlannedStmt *stmt, const GgJoinTime *longest);
+
+/* ---- finished plans --------------------------------------------------------- */
+
+/* The plan where it is a scan of our index in the order of its distance; else NULL. */
+static inline const IndexScan *
+GgOrderedScan(const Plan *plan)
+{
+	const IndexScan *scan = (const IndexScan *) plan;
+
+	return plan != NULL && IsA(plan, IndexScan) && list_length(scan->indexorderby) == 1 &&
+		GgIsGpugraphIndex(scan->indexid) ? scan : NULL;
+}
 
 /* ---- plan.c --------------------------------------------------------------- */
 

@@ -24,7 +24,6 @@
 #include "scan/monotone.h"
 #include "scan/scan.h"
 #include "scan/sort_key.h"
-#include "storage/codes.h"
 #include "storage/directory.h"
 #include "storage/type.h"
 
@@ -37,7 +36,6 @@
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
-#include "optimizer/paths.h"
 #include "optimizer/restrictinfo.h"
 #include "parser/parsetree.h"
 #include "utils/acl.h"
@@ -242,27 +240,11 @@ CheapestOf(const RelOptInfo *rel)
 	return cheapest;
 }
 
-/* Is there a scan in the order of the index's distance already? */
-static bool
-HasOrder(const RelOptInfo *rel, const IndexOptInfo *index)
-{
-	ListCell   *cell;
-
-	foreach(cell, rel->pathlist)
-	{
-		const IndexPath *path = lfirst(cell);
-
-		if (path->path.pathtype == T_IndexScan && path->indexinfo == index &&
-			path->indexorderbys != NIL)
-			return true;
-	}
-	return false;
-}
-
 static void
 AddRangePath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 {
 	Range		range = {.index = index, .at_nan = true};
+	int			place = 0;
 	Cost		cheapest;
 	IndexPath  *path;
 	double		share;
@@ -271,8 +253,9 @@ AddRangePath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 	foreach(cell, rel->baserestrictinfo)
 		AddClause(&range, lfirst_node(RestrictInfo, cell));
 	/* the nearest few are wanted in their order */
-	if (range.order == NULL || (root->tuple_fraction > 0 && HasOrder(rel, index)) ||
-		!IsComplete(&range))
+	if (range.order == NULL ||
+		(root->tuple_fraction > 0 &&
+		 GgNextOrderedPath(rel->pathlist, index, &place) != NULL) || !IsComplete(&range))
 		return;
 	path = MakePath(root, &range, bms_copy(rel->lateral_relids), 1);
 	cheapest = CheapestOf(rel);

@@ -20,7 +20,6 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "optimizer/tlist.h"
 #include "utils/fmgroids.h"
 
 static bool

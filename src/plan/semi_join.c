@@ -34,7 +34,6 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
-#include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "rewrite/rewriteManip.h"
 #include "utils/lsyscache.h"
@@ -382,15 +381,6 @@ GgKeepSets(Query *query)
 
 /* ---- plans ----------------------------------------------------------------- */
 
-static bool
-IsOrderedScan(const Plan *plan)
-{
-	const IndexScan *scan = (const IndexScan *) plan;
-
-	return plan != NULL && IsA(plan, IndexScan) && scan->indexorderby != NIL &&
-		GgIsGpugraphIndex(scan->indexid);
-}
-
 /*
  * The time of a LIMIT's plan.  Where a join drops rows that come in the order of a distance, it
  * goes by how many come until the LIMIT has its own.
@@ -407,7 +397,7 @@ TimeOf(const Limit *limit)
 		joined = joined || IsA(plan, NestLoop);
 		plan = plan->lefttree;
 	}
-	if (!IsOrderedScan(plan))
+	if (GgOrderedScan(plan) == NULL)
 		return limit->plan.total_cost * COST_TIME;
 	return !joined ? 0 : limit->plan.plan_rows * plan->plan_rows / Max(input->plan_rows, 1) *
 		JOINED_ROW_TIME * WALK_GOES_FARTHER;
@@ -452,7 +442,7 @@ FindTold(const PlannedStmt *stmt, const Plan *plan, Cost *cost)
 		return NULL;
 	if (IsA(plan, SubqueryScan))
 		return FindTold(stmt, ((const SubqueryScan *) plan)->subplan, cost);
-	if (IsOrderedScan(plan))
+	if (GgOrderedScan(plan) != NULL)
 		foreach(cell, plan->qual)
 		{
 			const SubPlan *subplan = lfirst(cell);
@@ -475,9 +465,8 @@ GgIsBetter(const PlannedStmt *stmt, const GgJoinTime *longest)
 {
 	Cost		cost = 0;
 	const IndexScan *told = FindTold(stmt, stmt->planTree, &cost);
-	Relation	index;
 	GgMetaPageData *meta;
-	Buffer		buffer;
+	Relation	index;
 	double		rows;
 	ListCell   *cell;
 
@@ -487,11 +476,9 @@ GgIsBetter(const PlannedStmt *stmt, const GgJoinTime *longest)
 	if (told == NULL)
 		return false;
 	index = relation_open(told->indexid, NoLock);
-	buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
-	rows = (double) GgDeltaSlots(meta);
-	for (int i = 0; i < meta->nsegments; i++)
-		rows += meta->segments[i].nodes;
-	UnlockReleaseBuffer(buffer);
+	meta = GgReadDirectory(index);
+	rows = (double) (GgDeltaSlots(meta) + GgCountNodes(meta));
+	pfree(meta);
 	relation_close(index, NoLock);
 	return cost * COST_TIME + rows * LOOK_TIME + longest->passing * MATCH_TIME < longest->time;
 }

@@ -32,7 +32,6 @@
 #include "scan/row_filter.h"
 
 #include "utils/float.h"
-#include "utils/memutils.h"
 
 #include "engine/keys.h"
 #include "engine/request.h"

@@ -20,7 +20,6 @@
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "utils/float.h"
-#include "utils/memutils.h"
 #include "utils/tuplesort.h"
 
 #include "engine/keys.h"

@@ -264,7 +264,7 @@ EnterNode(GgScanOpaque *so, GgStream *stream)
 		so->last_distance = stream->head.distance;
 	so->row_next = node;
 	so->row_end = node + 1;
-	if (so->quiet && stream->segment != NULL && node == so->left_out_node.node &&
+	if (stream->segment != NULL && node == so->left_out_node.node &&
 		stream->segment->id == so->left_out_node.segment)
 	{
 		so->row_next = so->row_end;
@@ -368,7 +368,7 @@ RememberReturned(GgScanOpaque *so, ItemPointer tid)
 static void
 CountScan(GgScanOpaque *so)
 {
-	if (so->started && (!so->all_exact || so->range) && !so->look && !so->quiet)
+	if (so->started && (!so->all_exact || so->range) && !so->quiet)
 	{
 		GgCountQuery(RelationGetRelid(so->index), GgAnsweredBy(so), so->nrows);
 		GgNoteScan(so);
@@ -385,6 +385,7 @@ ggbeginscan(Relation index, int nkeys, int norderbys)
 	GgScanOpaque *so = palloc0(sizeof(GgScanOpaque));
 
 	so->index = index;
+	so->left_out_node.segment = GG_NO_SEGMENT;
 	so->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph scan",
 										ALLOCSET_DEFAULT_SIZES);
 	scan->opaque = so;
@@ -663,12 +664,9 @@ PrepareScan(IndexScanDesc scan)
 	ScanKey		key;
 
 	RefuseScan(scan);
-	if (!so->look)
-	{
-		if (!so->quiet)
-			pgstat_count_index_scan(scan->indexRelation);
-		GgCountSearch(scan);
-	}
+	if (!so->quiet)
+		pgstat_count_index_scan(scan->indexRelation);
+	GgCountSearch(scan);
 	told = scan->orderByData[0].sk_func.fn_extra;
 	if (told != NULL && told->sets != NIL && !so->impossible)
 		GgTakeSets(scan, told->sets);

@@ -11,7 +11,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
-#include "utils/builtins.h"
 #include "utils/rls.h"
 
 #define LAST_SCAN_COLUMNS	15

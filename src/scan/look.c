@@ -127,7 +127,7 @@ LookAround(void *arg)
 		key.sk_func.fn_extra = &told;
 		scan->heapRelation = look->heap;
 		scan->xs_snapshot = GetActiveSnapshot();
-		so->look = so->by_function = true;
+		so->look = so->quiet = so->by_function = true;
 		ggrescan(scan, NULL, 0, &key, 1);
 		look->share = ShareOf(scan);
 		ggendscan(scan);

@@ -13,7 +13,6 @@
 
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
-#include "utils/memutils.h"
 
 /* Rows looked at together are those whose TIDs are on one page, at most. */
 #define CHUNK_ROWS			GG_TIDS_PER_PAGE

@@ -223,8 +223,8 @@ struct GgScanOpaque
 	bool		range;			/* all rows within a distance, in no order */
 	bool		look;			/* the planner's, for a few rows; see look.c */
 	bool		by_function;	/* no statement asks, but a function of ours; likewise */
-	bool		quiet;			/* nobody asks: recall is measured; not counted; likewise */
-	GgNode		left_out_node;	/* quiet: not found, nor gone through on the CPU; likewise */
+	bool		quiet;			/* not counted: a look, or recall is measured; likewise */
+	GgNode		left_out_node;	/* not found, nor gone through on the CPU; likewise */
 	bool		exact;			/* all_exact, or gpugraph.target_recall is 1 */
 	GgCalibration *calibration; /* gpugraph.target_recall counts, and it is known; or NULL */
 	double		target;			/* the setting then */

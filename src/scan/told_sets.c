@@ -15,8 +15,6 @@
  */
 #include "scan/row_filter.h"
 
-#include "storage/filter_keys.h"
-
 #include "access/stratnum.h"
 #include "executor/executor.h"
 #include "executor/nodeSubplan.h"

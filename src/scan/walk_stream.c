@@ -31,7 +31,6 @@
 #include "engine/request.h"
 
 #include "utils/float.h"
-#include "utils/memutils.h"
 
 typedef struct WalkStream
 {

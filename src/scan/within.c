@@ -31,7 +31,6 @@
 #include "executor/executor.h"
 #include "nodes/execnodes.h"
 #include "nodes/nodeFuncs.h"
-#include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/float.h"
 #include "utils/numeric.h"

@@ -547,6 +547,17 @@ GgRowsOnPages(const GgMetaPageData *meta, uint32 pages)
 	return pages == 0 ? 0 : pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
 }
 
+/* Nodes of all segments. */
+static inline uint64
+GgCountNodes(const GgMetaPageData *meta)
+{
+	uint64		nodes = 0;
+
+	for (int i = 0; i < meta->nsegments; i++)
+		nodes += meta->segments[i].nodes;
+	return nodes;
+}
+
 /* The number of the page on which a row of the delta starts.  Rows count from its first page. */
 static inline uint64
 GgDeltaPageOf(const GgMetaPageData *meta, uint32 row)

@@ -290,8 +290,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	Datum		values[INFO_COLUMNS];
 	bool		nulls[INFO_COLUMNS] = {0};
 	int64		blocks[GG_LAST_KIND + 1] = {0};
-	int64		nodes = 0,
-				rows = 0,
+	int64		rows = 0,
 				pivots = 0,
 				dead,
 				delta_rows;
@@ -308,7 +307,6 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	dead = meta->delta_dead;
 	for (int i = 0; i < meta->nsegments; i++)
 	{
-		nodes += meta->segments[i].nodes;
 		rows += meta->segments[i].rows;
 		pivots += meta->segments[i].npivots;
 		dead += meta->segments[i].dead;
@@ -330,7 +328,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = CStringGetTextDatum(GgAlgorithmName(meta->algorithm));
 	values[c++] = CStringGetTextDatum(NameOf(meta->engine, engine_names,
 										  lengthof(engine_names)));
-	values[c++] = Int64GetDatum(nodes);
+	values[c++] = Int64GetDatum((int64) GgCountNodes(meta));
 	values[c++] = Int64GetDatum(rows);
 	values[c++] = Int32GetDatum(meta->nsegments);
 	values[c++] = Int64GetDatum(pivots);

@@ -54,15 +54,6 @@ PlaceInUse(const gg_engine *engine)
 	return -1;
 }
 
-bool
-GgServiceIsUp(void)
-{
-	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
-		if (GgDeviceIsUp(gg_service->devices[i]))
-			return true;
-	return false;
-}
-
 void
 GgFindBuildDevices(const gg_engine *engine, GgBuildDevices *devices)
 {

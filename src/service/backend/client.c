@@ -20,7 +20,6 @@
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/s_lock.h"
-#include "utils/timestamp.h"
 
 #include "service/shared/ring.h"
 

@@ -25,7 +25,6 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
-#include "utils/memutils.h"
 #include "utils/wait_event.h"
 
 /* How often the caller is asked whether it still wants the graph, and the device looked after. */
@@ -45,10 +44,10 @@ IsAsked(int number)
 }
 
 bool
-GgGraphDeviceIsUp(void)
+GgServiceIsUp(bool for_graphs)
 {
 	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
-		if (GgDeviceIsUp(gg_service->devices[i]) && !IsAsked(i))
+		if (GgDeviceIsUp(gg_service->devices[i]) && !(for_graphs && IsAsked(i)))
 			return true;
 	return false;
 }

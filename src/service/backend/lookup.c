@@ -31,7 +31,6 @@
  */
 #include "service/backend/lookup.h"
 
-#include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/lmgr.h"
 #include "utils/guc.h"
@@ -557,8 +556,6 @@ GgAskAnother(GgResidentRef *ref, GgReason reason)
 bool
 GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 {
-	uint64		rows;
-
 	if (gg_service == NULL)
 	{
 		*reason = GG_REASON_NO_SERVICE;
@@ -569,10 +566,7 @@ GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_LOCAL;
 		return false;
 	}
-	rows = GgFullDeltaPages(meta);
-	for (int i = 0; i < meta->nsegments; i++)
-		rows += meta->segments[i].nodes;
-	if (rows == 0)
+	if (GgFullDeltaPages(meta) == 0 && GgCountNodes(meta) == 0)
 	{
 		*reason = GG_REASON_SMALL;
 		return false;

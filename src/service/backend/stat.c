@@ -24,9 +24,7 @@
 #include "port/pg_bitutils.h"
 #include "storage/shmem.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/pgstat_internal.h"
-#include "utils/tuplestore.h"
 
 /* Counters looked at for one index before it counts as one of the others. */
 #define MAX_PROBES		64
@@ -614,7 +612,7 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 	memset(stat, 0, sizeof(GgIndexStat));
 	if (gg_service == NULL)
 		return;
-	stat->up = GgServiceIsUp();
+	stat->up = GgServiceIsUp(false);
 	held = CopyEntries(relation, &nheld);
 	latest = FindLatest(held, nheld, MyDatabaseId, relation);
 	if (latest != NULL)

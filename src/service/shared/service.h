@@ -296,9 +296,6 @@ typedef struct GgBuildDevices
 	uint64		reserved[GG_MAX_DEVICES];
 } GgBuildDevices;
 
-/* Is a device of the service up, which answers for indexes that are loaded? */
-extern bool GgServiceIsUp(void);
-
 /*
  * Those of the service that are up, where it has several of this engine.  Else one:
  * GG_DEVICE_IN_USE.
@@ -337,8 +334,11 @@ typedef struct GgSharedRows
 	struct GgGraphLayout *layout;
 } GgSharedRows;
 
-/* Can this process ask a device for a graph?  Not one that builds for it already. */
-extern bool GgGraphDeviceIsUp(void);
+/*
+ * Is a device of the service up, which answers for indexes that are loaded?  for_graphs: can this
+ * process ask one for a graph?  Not one that builds for it already.
+ */
+extern bool GgServiceIsUp(bool for_graphs);
 
 /*
  * Make such memory for `most` rows and one more; the memory of the rows is reserved.  It goes with

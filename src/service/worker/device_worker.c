@@ -22,7 +22,6 @@
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/pmsignal.h"
 #include "storage/s_lock.h"
 
 /*

@@ -187,23 +187,20 @@ gg_cpu_extends(const gg_dataset *data, const gg_merge_input *input, const gg_bui
 
 /* Stored lists, in their order, without the row itself and what came before. */
 static void
-stored_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+stored_run(gg_worker *worker, void *arg, uint64_t row)
 {
 	extend_state *e = arg;
 	uint32_t	length = e->input->length;
+	const uint32_t *stored = e->input->lists + row * length;
+	uint32_t   *ids = e->ids + row * e->k;
+	uint32_t	count = 0;
 
-	for (uint64_t row = begin; row < end && !gg_worker_stopping(worker); row++)
-	{
-		const uint32_t *stored = e->input->lists + row * length;
-		uint32_t   *ids = e->ids + row * e->k;
-		uint32_t	count = 0;
-
-		for (uint32_t i = 0; i < length && count < e->k; i++)
-			if (stored[i] != row && stored[i] != GG_NO_NODE && !gg_has_id(ids, count, stored[i]))
-				ids[count++] = stored[i];
-		while (count < e->k)
-			ids[count++] = GG_NO_NODE;
-	}
+	(void) worker;
+	for (uint32_t i = 0; i < length && count < e->k; i++)
+		if (stored[i] != row && stored[i] != GG_NO_NODE && !gg_has_id(ids, count, stored[i]))
+			ids[count++] = stored[i];
+	while (count < e->k)
+		ids[count++] = GG_NO_NODE;
 }
 
 static gg_status
@@ -352,36 +349,32 @@ make_order(extend_state *e)
 /* ---- (b) ------------------------------------------------------------------------ */
 
 static void
-search_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+search_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	extend_state *e = arg;
 	extend_thread *thread = &e->threads[worker->id];
 	gg_memory_source own = {e->index, thread->query, NULL};
 	gg_source	source = gg_cpu_source(&own);
 	uint32_t	itopk = gg_max_u32(e->width, EDGES / e->graph.degree);
+	uint64_t   *found = e->found + i * e->width;
+	uint32_t	count = 0;
+	gg_candidate candidate;
+	gg_status	status;
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
+	gg_rows_load(&e->rows, e->others[i], 0, e->rows.dim, thread->query);
+	status = gg_walk_start(thread->walk, &source, itopk);
+	if (status.code != GG_OK)
 	{
-		uint64_t   *found = e->found + i * e->width;
-		uint32_t	count = 0;
-		gg_candidate candidate;
-		gg_status	status;
-
-		gg_rows_load(&e->rows, e->others[i], 0, e->rows.dim, thread->query);
-		status = gg_walk_start(thread->walk, &source, itopk);
-		if (status.code != GG_OK)
-		{
-			gg_worker_fail(worker, status);
-			return;
-		}
-		/* a search may find the row itself where the base has an edge to it */
-		while (count < e->width && gg_walk_next(thread->walk, &candidate))
-			if (candidate.node != e->others[i])
-				found[count++] = key_of(candidate.distance, candidate.node);
-		while (count < e->width)
-			found[count++] = UINT64_MAX;
-		gg_worker_progress(worker, 1);
+		gg_worker_fail(worker, status);
+		return;
 	}
+	/* a search may find the row itself where the base has an edge to it */
+	while (count < e->width && gg_walk_next(thread->walk, &candidate))
+		if (candidate.node != e->others[i])
+			found[count++] = key_of(candidate.distance, candidate.node);
+	while (count < e->width)
+		found[count++] = UINT64_MAX;
+	gg_worker_progress(worker, 1);
 }
 
 /* Everything that searches need, and the searches. */
@@ -412,7 +405,7 @@ search_others(extend_state *e)
 			status = no_memory(e);
 	}
 	return status.code == GG_OK ?
-		gg_pool_run(e->pool, search_run, e, e->plan.others, 16) : status;
+		gg_pool_each(e->pool, search_run, e, e->plan.others, 16) : status;
 }
 
 /* ---- (c), (d) --------------------------------------------------------------------- */
@@ -502,32 +495,27 @@ settle(const extend_state *e, float *query, uint32_t row, uint32_t *more, uint32
 }
 
 static void
-base_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+base_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	extend_state *e = arg;
 	uint32_t	more[GG_MAX_DEGREE + OFFERS];
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-		if (e->input->parts[e->order[i]] == e->plan.base)
-			settle(e, e->threads[worker->id].query, e->order[i], more,
-				   nearest_offers(e, e->order[i], more));
+	if (e->input->parts[e->order[i]] == e->plan.base)
+		settle(e, e->threads[worker->id].query, e->order[i], more,
+			   nearest_offers(e, e->order[i], more));
 }
 
 static void
-others_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+others_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	extend_state *e = arg;
 	uint32_t	more[2 * GG_MAX_DEGREE];
+	const uint64_t *found = e->found + i * e->width;
+	uint32_t	count = 0;
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-	{
-		const uint64_t *found = e->found + i * e->width;
-		uint32_t	count = 0;
-
-		for (; count < e->width && found[count] != UINT64_MAX; count++)
-			more[count] = key_node(found[count]);
-		settle(e, e->threads[worker->id].query, e->others[i], more, count);
-	}
+	for (; count < e->width && found[count] != UINT64_MAX; count++)
+		more[count] = key_node(found[count]);
+	settle(e, e->threads[worker->id].query, e->others[i], more, count);
 }
 
 /* ---- lists ---------------------------------------------------------------------- */
@@ -543,7 +531,7 @@ extend_lists(extend_state *e, gg_build_stats *stats)
 	if (status.code == GG_OK && (!e->threads || !e->others))
 		status = no_memory(e);
 	if (status.code == GG_OK)
-		status = gg_pool_run(e->pool, stored_run, e, e->n, 256);
+		status = gg_pool_each(e->pool, stored_run, e, e->n, 256);
 	if (status.code == GG_OK)
 		status = list_others(e);
 	if (status.code == GG_OK && !e->plan.together && e->plan.others > 0)
@@ -558,9 +546,9 @@ extend_lists(extend_state *e, gg_build_stats *stats)
 	if (status.code == GG_OK)
 		status = make_offers(e);
 	if (status.code == GG_OK)
-		status = gg_pool_run(e->pool, base_run, e, e->n, 64);
+		status = gg_pool_each(e->pool, base_run, e, e->n, 64);
 	if (status.code == GG_OK)
-		status = gg_pool_run(e->pool, others_run, e, e->plan.others, 64);
+		status = gg_pool_each(e->pool, others_run, e, e->plan.others, 64);
 	stats->descent_s += gg_now() - start;
 	return status;
 }

@@ -157,30 +157,26 @@ load_row(groups_state *state, gg_worker *worker, uint32_t row)
 
 /* Estimate from random rows how many rows are near each pivot. */
 static void
-weigh_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+weigh_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	groups_state *state = arg;
+	const float *row = load_row(state, worker,
+								gg_random_below(state->params->seed, GG_MOST_GROUP_PIVOTS + i,
+												state->n));
+	uint32_t	best = 0;
+	float		least = INFINITY;
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
+	for (uint32_t p = 0; p < state->npivots; p++)
 	{
-		const float *row = load_row(state, worker,
-									gg_random_below(state->params->seed, GG_MOST_GROUP_PIVOTS + i,
-													state->n));
-		uint32_t	best = 0;
-		float		least = INFINITY;
+		float		d = state->distance(pivot_at(state, p), row, state->rows.dim);
 
-		for (uint32_t p = 0; p < state->npivots; p++)
+		if (d < least)
 		{
-			float		d = state->distance(pivot_at(state, p), row, state->rows.dim);
-
-			if (d < least)
-			{
-				least = d;
-				best = p;
-			}
+			least = d;
+			best = p;
 		}
-		(void) __atomic_fetch_add(&state->weight[best], 1, __ATOMIC_RELAXED);
 	}
+	(void) __atomic_fetch_add(&state->weight[best], 1, __ATOMIC_RELAXED);
 }
 
 static gg_status
@@ -195,7 +191,7 @@ make_groups(groups_state *state)
 	for (uint32_t p = 0; p < state->npivots; p++)
 		gg_rows_load(&state->rows, gg_random_below(state->params->seed, p, state->n), 0,
 					 state->rows.dim, state->pivots + (size_t) p * state->rows.dim);
-	status = gg_pool_run(state->pool, weigh_run, state,
+	status = gg_pool_each(state->pool, weigh_run, state,
 						 (uint64_t) state->npivots * GG_GROUP_WEIGHT_ROWS, 16);
 	return status.code == GG_OK ? gg_cut_groups(&pivots, state->ngroups, state->group) : status;
 }
@@ -232,28 +228,24 @@ take_place(groups_state *state, float *least, uint32_t but)
 }
 
 static void
-assign_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+assign_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	groups_state *state = arg;
+	const float *row = load_row(state, worker, (uint32_t) i);
+	float	   *least = state->near[worker->id];
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
+	for (uint32_t g = 0; g < state->ngroups; g++)
+		least[g] = INFINITY;
+	for (uint32_t p = 0; p < state->npivots; p++)
 	{
-		const float *row = load_row(state, worker, (uint32_t) i);
-		float	   *least = state->near[worker->id];
+		float		d = state->distance(pivot_at(state, p), row, state->rows.dim);
 
-		for (uint32_t g = 0; g < state->ngroups; g++)
-			least[g] = INFINITY;
-		for (uint32_t p = 0; p < state->npivots; p++)
-		{
-			float		d = state->distance(pivot_at(state, p), row, state->rows.dim);
-
-			if (d < least[state->group[p]])
-				least[state->group[p]] = d;
-		}
-		state->groups_of[2 * i] = (uint16_t) take_place(state, least, GG_NO_NODE);
-		state->groups_of[2 * i + 1] =
-			(uint16_t) take_place(state, least, state->groups_of[2 * i]);
+		if (d < least[state->group[p]])
+			least[state->group[p]] = d;
 	}
+	state->groups_of[2 * i] = (uint16_t) take_place(state, least, GG_NO_NODE);
+	state->groups_of[2 * i + 1] =
+		(uint16_t) take_place(state, least, state->groups_of[2 * i]);
 }
 
 /* Rows by group, and in the order of their first groups. */
@@ -296,13 +288,13 @@ list_members(groups_state *state, uint32_t *order)
 /* ---- one group ------------------------------------------------------------------------ */
 
 static void
-copy_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+copy_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	groups_state *state = arg;
 	uint32_t	dim = state->rows.dim;
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-		gg_rows_load(&state->rows, state->current_members[i], 0, dim, state->copy + i * dim);
+	(void) worker;
+	gg_rows_load(&state->rows, state->current_members[i], 0, dim, state->copy + i * dim);
 }
 
 /*
@@ -359,17 +351,14 @@ unite_lists(groups_state *state, uint32_t i, bool first)
 }
 
 static void
-unite_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+unite_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	groups_state *state = arg;
+	const uint16_t *groups = state->groups_of + 2 * (size_t) state->current_members[i];
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-	{
-		const uint16_t *groups = state->groups_of + 2 * (size_t) state->current_members[i];
-
-		unite_lists(state, (uint32_t) i,
-					state->current == (groups[0] < groups[1] ? groups[0] : groups[1]));
-	}
+	(void) worker;
+	unite_lists(state, (uint32_t) i,
+				state->current == (groups[0] < groups[1] ? groups[0] : groups[1]));
 }
 
 static gg_status
@@ -389,13 +378,13 @@ do_group(groups_state *state, uint32_t g, gg_build_stats *stats)
 	if (!state->copy || !state->ids || !state->distances)
 		status = no_memory(state);
 	else
-		status = gg_pool_run(state->pool, copy_run, state, state->count, 256);
+		status = gg_pool_each(state->pool, copy_run, state, state->count, 256);
 	data = group_data(state->rows.data, state->count, state->copy);
 	if (status.code == GG_OK)
 		status = gg_cpu_knn_graph_run(state->pool, &data, state->params, state->ids,
 									  state->distances, NULL, stats);
 	if (status.code == GG_OK)
-		status = gg_pool_run(state->pool, unite_run, state, state->count, 256);
+		status = gg_pool_each(state->pool, unite_run, state, state->count, 256);
 	free(state->copy);
 	free(state->ids);
 	free(state->distances);
@@ -472,7 +461,7 @@ gg_cpu_groups_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *
 	if (status.code == GG_OK)
 		status = make_groups(&state);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, assign_run, &state, state.n, 64);
+		status = gg_pool_each(pool, assign_run, &state, state.n, 64);
 	if (status.code == GG_OK)
 		status = list_members(&state, *order);
 	stats->init_s += gg_now() - start;

@@ -95,13 +95,13 @@ gg_nearest_centroid(const float *centroids, uint32_t k, uint32_t dim, const floa
 }
 
 static void
-assign_rows(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
+assign_rows(gg_worker *worker, void *ctx, uint64_t i)
 {
 	kmeans_job *job = ctx;
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-		job->nearest[i] = gg_nearest_centroid(job->centroids, job->k, job->dim,
-											  job->rows + i * job->dim, &job->distances[i]);
+	(void) worker;
+	job->nearest[i] = gg_nearest_centroid(job->centroids, job->k, job->dim,
+										  job->rows + i * job->dim, &job->distances[i]);
 }
 
 /* k different rows: the first places of a shuffle. */
@@ -199,7 +199,7 @@ gg_kmeans(const float *rows, uint32_t n, uint32_t dim, const gg_kmeans_params *p
 		draw(rows, n, dim, k, params->seed, job.nearest, centroids);
 	for (uint32_t round = 0; round < params->rounds && status.code == GG_OK; round++)
 	{
-		status = gg_pool_run(pool, assign_rows, &job, n, PIECE_ROWS);
+		status = gg_pool_each(pool, assign_rows, &job, n, PIECE_ROWS);
 		if (status.code == GG_OK)
 			take_means(&job, n, params->unit, sums, counts, centroids);
 	}

@@ -289,6 +289,29 @@ gg_pool_run(gg_pool *pool, gg_pool_fn fn, void *ctx, uint64_t total, uint64_t ch
 	return status;
 }
 
+typedef struct each_job
+{
+	gg_item_fn	fn;
+	void	   *ctx;
+} each_job;
+
+static void
+each_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+{
+	const each_job *job = arg;
+
+	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
+		job->fn(worker, job->ctx, i);
+}
+
+gg_status
+gg_pool_each(gg_pool *pool, gg_item_fn fn, void *ctx, uint64_t total, uint64_t chunk)
+{
+	each_job	job = {fn, ctx};
+
+	return gg_pool_run(pool, each_run, &job, total, chunk);
+}
+
 gg_status
 gg_pool_poll(gg_pool *pool)
 {

@@ -48,6 +48,14 @@ extern void gg_pool_phase(gg_pool *pool, gg_phase phase, uint64_t total);
 extern gg_status gg_pool_run(gg_pool *pool, gg_pool_fn fn, void *ctx, uint64_t total,
 							 uint64_t chunk);
 
+/*
+ * The same where items do not depend on each other, and one takes no longer than some tens of
+ * milliseconds: those that are left are not begun when told to stop.
+ */
+typedef void (*gg_item_fn) (gg_worker *worker, void *ctx, uint64_t i);
+extern gg_status gg_pool_each(gg_pool *pool, gg_item_fn fn, void *ctx, uint64_t total,
+							  uint64_t chunk);
+
 /* Ask gg_control without running anything, for serial stretches of the calling thread. */
 extern gg_status gg_pool_poll(gg_pool *pool);
 

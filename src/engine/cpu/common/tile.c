@@ -46,29 +46,25 @@ typedef struct norms_ctx
 } norms_ctx;
 
 static void
-norms_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+norms_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	norms_ctx  *ctx = arg;
 	const gg_dataset *data = ctx->rows->data;
+	float		piece[256];
+	double		sum = 0;
 
 	(void) worker;
-	for (uint64_t i = begin; i < end; i++)
+	for (uint32_t k = 0; k < data->dim; k += 256)
 	{
-		float		piece[256];
-		double		sum = 0;
+		uint32_t	stop = data->dim - k < 256 ? data->dim : k + 256;
+		float		part = 0;
 
-		for (uint32_t k = 0; k < data->dim; k += 256)
-		{
-			uint32_t	stop = data->dim - k < 256 ? data->dim : k + 256;
-			float		part = 0;
-
-			gg_rows_load(ctx->rows, (uint32_t) i, k, stop, piece);
-			for (uint32_t l = 0; l < stop - k; l++)
-				part += piece[l] * piece[l];
-			sum += part;
-		}
-		ctx->norms[i] = (float) sum;
+		gg_rows_load(ctx->rows, (uint32_t) i, k, stop, piece);
+		for (uint32_t l = 0; l < stop - k; l++)
+			part += piece[l] * piece[l];
+		sum += part;
 	}
+	ctx->norms[i] = (float) sum;
 }
 
 gg_status
@@ -88,7 +84,7 @@ gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool)
 	ctx.norms = malloc(sizeof(float) * ((size_t) data->n + 1));
 	if (!ctx.norms)
 		return gg_fail(GG_ENOMEM, "gg_rows_prepare", "out of memory for %u row norms", data->n);
-	status = gg_pool_run(pool, norms_run, &ctx, data->n, 1 + (1u << 18) / data->dim);
+	status = gg_pool_each(pool, norms_run, &ctx, data->n, 1 + (1u << 18) / data->dim);
 	if (status.code != GG_OK)
 	{
 		free(ctx.norms);
@@ -135,23 +131,19 @@ gg_rows_load(const gg_rows *rows, uint32_t row, uint32_t begin, uint32_t end, fl
 /* ---- lists ------------------------------------------------------------------ */
 
 static void
-lists_clear_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+lists_clear_run(gg_worker *worker, void *arg, uint64_t row)
 {
 	gg_lists   *lists = arg;
+	uint32_t   *ids = lists->ids + row * lists->stride;
+	float	   *distances = lists->distances + row * lists->stride;
 
 	(void) worker;
-	for (uint64_t row = begin; row < end; row++)
+	for (uint32_t i = 0; i < lists->stride; i++)
 	{
-		uint32_t   *ids = lists->ids + row * lists->stride;
-		float	   *distances = lists->distances + row * lists->stride;
-
-		for (uint32_t i = 0; i < lists->stride; i++)
-		{
-			ids[i] = GG_NO_NODE;
-			distances[i] = i < lists->k ? INFINITY : -INFINITY;
-		}
-		lists->worst[row] = INFINITY;
+		ids[i] = GG_NO_NODE;
+		distances[i] = i < lists->k ? INFINITY : -INFINITY;
 	}
+	lists->worst[row] = INFINITY;
 }
 
 gg_status
@@ -169,7 +161,7 @@ gg_lists_create(gg_lists *lists, uint32_t n, uint32_t k, bool locks,
 	lists->worst = malloc(sizeof(float) * n);
 	lists->locks = locks ? calloc(n, 1) : NULL;
 	if (lists->ids && lists->distances && lists->worst && (lists->locks || !locks))
-		status = gg_pool_run(pool, lists_clear_run, lists, n, 1024);
+		status = gg_pool_each(pool, lists_clear_run, lists, n, 1024);
 	else
 		status = gg_fail(GG_ENOMEM, "gg_lists_create", "out of memory for %u lists of %u", n, k);
 	if (status.code != GG_OK)

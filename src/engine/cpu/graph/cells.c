@@ -141,60 +141,48 @@ region_centre(const cells_state *cells, uint32_t region)
 #define ASSIGN_ROWS		256u
 
 static void
-rows_to_regions_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+rows_to_regions_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	cells_state *cells = arg;
+	uint32_t	rows[ASSIGN_ROWS];
+	uint32_t	first = (uint32_t) i * ASSIGN_ROWS;
+	uint32_t	count = gg_min_u32(cells->knn->n - first, ASSIGN_ROWS);
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-	{
-		uint32_t	rows[ASSIGN_ROWS];
-		uint32_t	first = (uint32_t) i * ASSIGN_ROWS;
-		uint32_t	count = gg_min_u32(cells->knn->n - first, ASSIGN_ROWS);
-
-		for (uint32_t r = 0; r < count; r++)
-			rows[r] = first + r;
-		assign_block(cells, worker, &cells->rows_regions, rows, count, all_regions(cells),
-					 region_centre(cells, cells->nregions));
-	}
+	for (uint32_t r = 0; r < count; r++)
+		rows[r] = first + r;
+	assign_block(cells, worker, &cells->rows_regions, rows, count, all_regions(cells),
+				 region_centre(cells, cells->nregions));
 }
 
 static void
-pivots_to_regions_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+pivots_to_regions_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	cells_state *cells = arg;
+	uint32_t	first = (uint32_t) i * ASSIGN_ROWS;
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-	{
-		uint32_t	first = (uint32_t) i * ASSIGN_ROWS;
-
-		assign_block(cells, worker, &cells->pivots_regions, cells->pivots + first,
-					 gg_min_u32(cells->npivots - first, ASSIGN_ROWS), all_regions(cells),
-					 region_centre(cells, cells->nregions));
-	}
+	assign_block(cells, worker, &cells->pivots_regions, cells->pivots + first,
+				 gg_min_u32(cells->npivots - first, ASSIGN_ROWS), all_regions(cells),
+				 region_centre(cells, cells->nregions));
 }
 
 static void
-rows_to_cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+rows_to_cells_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	cells_state *cells = arg;
+	uint32_t	region = owner_of(cells->tasks_at, cells->nregions, i);
+	uint64_t	first = cells->region_rows_at[region] +
+		(i - cells->tasks_at[region]) * ASSIGN_ROWS;
+	uint64_t	rest = cells->region_rows_at[region + 1] - first;
+	uint32_t	count = rest < ASSIGN_ROWS ? (uint32_t) rest : ASSIGN_ROWS;
+	const uint64_t *pivots_at = cells->region_pivots_at + region;
+	id_array	near = {
+		.ids = cells->region_pivots + pivots_at[0],
+		.count = (uint32_t) (pivots_at[1] - pivots_at[0])
+	};
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-	{
-		uint32_t	region = owner_of(cells->tasks_at, cells->nregions, i);
-		uint64_t	first = cells->region_rows_at[region] +
-			(i - cells->tasks_at[region]) * ASSIGN_ROWS;
-		uint64_t	rest = cells->region_rows_at[region + 1] - first;
-		uint32_t	count = rest < ASSIGN_ROWS ? (uint32_t) rest : ASSIGN_ROWS;
-		const uint64_t *pivots_at = cells->region_pivots_at + region;
-		id_array	near = {
-			.ids = cells->region_pivots + pivots_at[0],
-			.count = (uint32_t) (pivots_at[1] - pivots_at[0])
-		};
-
-		assign_block(cells, worker, &cells->rows_cells, cells->region_rows + first, count, near,
-					 region_centre(cells, region));
-		gg_worker_progress(worker, count / 4);
-	}
+	assign_block(cells, worker, &cells->rows_cells, cells->region_rows + first, count, near,
+				 region_centre(cells, region));
+	gg_worker_progress(worker, count / 4);
 }
 
 /*
@@ -277,39 +265,35 @@ joins_of(uint32_t count)
 }
 
 static void
-cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+cells_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	cells_state *cells = arg;
 	gg_knn	   *state = cells->knn;
 	const gg_metric metric = state->rows.data->metric;
 	bool		own = metric != GG_METRIC_L1 && metric != GG_METRIC_IP && !state->centre;
 	const float *centre = own ? state->row[worker->id] : state->centre;
+	uint32_t	cell = owner_of(cells->tasks_at, cells->npivots, i);
+	uint64_t	task = i - cells->tasks_at[cell];
+	gg_blocks	rows;
+	uint32_t	a = 0,
+				b = 0,
+				part = 0;
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
+	for (;; part++)
 	{
-		uint32_t	cell = owner_of(cells->tasks_at, cells->npivots, i);
-		uint64_t	task = i - cells->tasks_at[cell];
-		gg_blocks	rows;
-		uint32_t	a = 0,
-					b = 0,
-					part = 0;
-
-		for (;; part++)
-		{
-			rows = cell_part(cells, cell, part);
-			if (task < joins_of(rows.count))
-				break;
-			task -= joins_of(rows.count);
-		}
-		if (rows.count > GG_TILE_ROWS)
-			gg_triangle_at(task, (rows.count + BLOCK_ROWS - 1) / BLOCK_ROWS, &a, &b);
-		if (own)
-			gg_rows_load(&state->rows, cells->pivots[cell], 0, state->rows.dim,
-						 state->row[worker->id]);
-		gg_knn_join(state, worker, &rows, a, b, centre, state->exact);
-		if (task == 0)
-			gg_worker_progress(worker, rows.count * 3 / 4 / GG_CELLS_OF_ROW);
+		rows = cell_part(cells, cell, part);
+		if (task < joins_of(rows.count))
+			break;
+		task -= joins_of(rows.count);
 	}
+	if (rows.count > GG_TILE_ROWS)
+		gg_triangle_at(task, (rows.count + BLOCK_ROWS - 1) / BLOCK_ROWS, &a, &b);
+	if (own)
+		gg_rows_load(&state->rows, cells->pivots[cell], 0, state->rows.dim,
+					 state->row[worker->id]);
+	gg_knn_join(state, worker, &rows, a, b, centre, state->exact);
+	if (task == 0)
+		gg_worker_progress(worker, rows.count * 3 / 4 / GG_CELLS_OF_ROW);
 }
 
 /* Distinct random rows. */
@@ -385,7 +369,7 @@ cells_assign(cells_state *cells)
 
 	status = gg_lists_create(&cells->rows_regions, state->n, 1, false, NULL, NULL, pool);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, rows_to_regions_run, cells, blocks, 1);
+		status = gg_pool_each(pool, rows_to_regions_run, cells, blocks, 1);
 	if (status.code == GG_OK)
 	{
 		/* where distances overflow no region is near, but every row has to have a place */
@@ -409,7 +393,7 @@ cells_assign(cells_state *cells)
 	status = gg_lists_create(&cells->pivots_regions, state->n,
 							 gg_min_u32(PIVOT_REGIONS, cells->nregions), false, NULL, NULL, pool);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, pivots_to_regions_run, cells,
+		status = gg_pool_each(pool, pivots_to_regions_run, cells,
 							 (cells->npivots + ASSIGN_ROWS - 1) / ASSIGN_ROWS, 1);
 	if (status.code == GG_OK)
 		status = invert(state, &cells->pivots_regions,
@@ -427,7 +411,7 @@ cells_assign(cells_state *cells)
 	status = gg_lists_create(&cells->rows_cells, state->n,
 							 gg_min_u32(GG_CELLS_OF_ROW, cells->npivots), false, NULL, NULL, pool);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, rows_to_cells_run, cells, cells->tasks_at[cells->nregions], 1);
+		status = gg_pool_each(pool, rows_to_cells_run, cells, cells->tasks_at[cells->nregions], 1);
 	if (status.code == GG_OK)
 		status = invert(state, &cells->rows_cells, all, cells->npivots, &cells->cells_at,
 						&cells->cells, false);
@@ -502,7 +486,7 @@ gg_knn_cells(gg_knn *state)
 		}
 		state->order = cells.region_rows;
 		cells.region_rows = NULL;
-		status = gg_pool_run(state->pool, cells_run, &cells, cells.tasks_at[cells.npivots], 1);
+		status = gg_pool_each(state->pool, cells_run, &cells, cells.tasks_at[cells.npivots], 1);
 	}
 	free(cells.pivots);
 	free(cells.numbers);

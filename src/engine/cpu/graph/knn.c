@@ -166,22 +166,18 @@ gg_knn_join(gg_knn *state, gg_worker *worker, const gg_blocks *blocks, uint32_t 
 #define BRUTE_BLOCK		256u
 
 static void
-brute_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+brute_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	gg_knn	   *state = arg;
 	gg_blocks	all = {.count = state->n, .rows = BRUTE_BLOCK};
 	uint32_t	blocks = (state->n + BRUTE_BLOCK - 1) / BRUTE_BLOCK;
+	uint32_t	a,
+				b;
 
-	for (uint64_t i = begin; i < end; i++)
-	{
-		uint32_t	a,
-					b;
-
-		gg_triangle_at(i, blocks, &a, &b);
-		gg_knn_join(state, worker, &all, a, b, NULL, true);
-		if (a == b)
-			gg_worker_progress(worker, gg_min_u32(state->n - a * BRUTE_BLOCK, BRUTE_BLOCK));
-	}
+	gg_triangle_at(i, blocks, &a, &b);
+	gg_knn_join(state, worker, &all, a, b, NULL, true);
+	if (a == b)
+		gg_worker_progress(worker, gg_min_u32(state->n - a * BRUTE_BLOCK, BRUTE_BLOCK));
 }
 
 gg_status
@@ -189,7 +185,7 @@ gg_knn_brute(gg_knn *state)
 {
 	uint64_t	blocks = (state->n + BRUTE_BLOCK - 1) / BRUTE_BLOCK;
 
-	return gg_pool_run(state->pool, brute_run, state, blocks * (blocks + 1) / 2, 1);
+	return gg_pool_each(state->pool, brute_run, state, blocks * (blocks + 1) / 2, 1);
 }
 
 typedef struct longest_rows
@@ -202,7 +198,7 @@ typedef struct longest_rows
 } longest_rows;
 
 static void
-lengths_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+lengths_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	longest_rows *longest = arg;
 	const gg_rows *rows = &longest->knn->rows;
@@ -210,13 +206,10 @@ lengths_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	uint64_t   *heap = longest->heaps + (size_t) worker->id * GG_LONGEST_ROWS;
 	uint32_t   *count = &longest->counts[worker->id];
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-	{
-		gg_rows_load(rows, (uint32_t) i, 0, rows->dim, row);
-		*count = heap_offer(heap, *count, GG_LONGEST_ROWS,
-							key_of(gg_tile_distance(GG_METRIC_IP, row, row, rows->dim),
-								   (uint32_t) i));
-	}
+	gg_rows_load(rows, (uint32_t) i, 0, rows->dim, row);
+	*count = heap_offer(heap, *count, GG_LONGEST_ROWS,
+						key_of(gg_tile_distance(GG_METRIC_IP, row, row, rows->dim),
+							   (uint32_t) i));
 }
 
 /* Of all threads' heaps the least keys. */
@@ -234,42 +227,38 @@ choose_longest(longest_rows *longest, int threads)
 }
 
 static void
-longest_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+longest_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	const longest_rows *longest = arg;
 	gg_knn	   *state = longest->knn;
 	const uint32_t rows = GG_TILE_ROWS - GG_LONGEST_ROWS;
+	uint32_t	ids[GG_TILE_ROWS];
+	const uint64_t last = (i + 1) * rows < state->n ? (i + 1) * rows : state->n;
+	gg_join		join = {
+		.rows = &state->rows,
+		.ids = ids,
+		.mutual = true,
+		.known = true,
+		.ordered = state->ordered,
+		.lists = &state->lists
+	};
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
+	for (uint64_t row = i * rows; row < last; row++)
 	{
-		uint32_t	ids[GG_TILE_ROWS];
-		const uint64_t last = (i + 1) * rows < state->n ? (i + 1) * rows : state->n;
-		gg_join		join = {
-			.rows = &state->rows,
-			.ids = ids,
-			.mutual = true,
-			.known = true,
-			.ordered = state->ordered,
-			.lists = &state->lists
-		};
+		uint32_t	is_long = 0;
 
-		for (uint64_t row = i * rows; row < last; row++)
-		{
-			uint32_t	is_long = 0;
-
-			for (uint32_t l = 0; l < longest->count; l++)
-				is_long |= (uint32_t) (longest->ids[l] == row);
-			if (!is_long)
-				ids[join.left++] = (uint32_t) row;
-		}
-		join.m = join.left + longest->count;
-		memcpy(ids + join.left, longest->ids, sizeof(uint32_t) * longest->count);
-		/* the first piece has them compared with each other, too */
-		join.right = i == 0 ? 0 : join.left;
-		if (i == 0)
-			join.left = join.m;
-		gg_tile_join(state->memory[worker->id], &join, worker);
+		for (uint32_t l = 0; l < longest->count; l++)
+			is_long |= (uint32_t) (longest->ids[l] == row);
+		if (!is_long)
+			ids[join.left++] = (uint32_t) row;
 	}
+	join.m = join.left + longest->count;
+	memcpy(ids + join.left, longest->ids, sizeof(uint32_t) * longest->count);
+	/* the first piece has them compared with each other, too */
+	join.right = i == 0 ? 0 : join.left;
+	if (i == 0)
+		join.left = join.m;
+	gg_tile_join(state->memory[worker->id], &join, worker);
 }
 
 gg_status
@@ -285,12 +274,12 @@ gg_knn_longest(gg_knn *state)
 	longest.heaps = gg_array((uint64_t) threads * GG_LONGEST_ROWS, sizeof(uint64_t));
 	longest.counts = calloc((size_t) threads, sizeof(uint32_t));
 	status = longest.heaps && longest.counts ?
-		gg_pool_run(state->pool, lengths_run, &longest, state->n, gg_knn_chunk(state, 1024)) :
+		gg_pool_each(state->pool, lengths_run, &longest, state->n, gg_knn_chunk(state, 1024)) :
 		gg_knn_no_memory(state);
 	if (status.code == GG_OK)
 	{
 		choose_longest(&longest, threads);
-		status = gg_pool_run(state->pool, longest_run, &longest, (state->n + rows - 1) / rows, 1);
+		status = gg_pool_each(state->pool, longest_run, &longest, (state->n + rows - 1) / rows, 1);
 	}
 	free(longest.heaps);
 	free(longest.counts);

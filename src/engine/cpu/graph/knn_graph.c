@@ -70,17 +70,14 @@ typedef struct descent
 /* ---- random start ----------------------------------------------------------- */
 
 static void
-random_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+random_run(gg_worker *worker, void *arg, uint64_t row)
 {
 	gg_knn	   *state = arg;
 
-	for (uint64_t row = begin; row < end && !gg_worker_stopping(worker); row++)
-	{
-		gg_knn_fill(state, (uint32_t) row, state->params->seed);
-		gg_knn_measure(state, (uint32_t) row, worker->id);
-		gg_knn_refresh(state, (uint32_t) row);
-		gg_worker_progress(worker, 1);
-	}
+	gg_knn_fill(state, (uint32_t) row, state->params->seed);
+	gg_knn_measure(state, (uint32_t) row, worker->id);
+	gg_knn_refresh(state, (uint32_t) row);
+	gg_worker_progress(worker, 1);
 }
 
 /* ---- descent ------------------------------------------------------------------ */
@@ -118,78 +115,71 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 #define COUNT_ALL(c)	(COUNT_OWN(c) + (c) / COUNT_OTHER)
 
 static void
-reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+reverse_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	descent    *d = arg;
 	gg_knn	   *state = d->knn;
+	uint32_t	row = gg_knn_at(state, i);
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
+	(void) worker;
+	for (int kind = 0; kind < 2; kind++)
 	{
-		uint32_t	row = gg_knn_at(state, i);
+		uint32_t	own = COUNT_OWN(atomic_load_explicit(&d->counts[kind][row],
+														 memory_order_relaxed));
 
-		for (int kind = 0; kind < 2; kind++)
+		for (uint32_t j = 0; j < own; j++)
 		{
-			uint32_t	own = COUNT_OWN(atomic_load_explicit(&d->counts[kind][row],
-															 memory_order_relaxed));
+			uint32_t	other = d->samples[kind][(size_t) row * 2 * d->p + j];
+			atomic_uint *count = &d->counts[kind][other];
+			uint32_t	seen = atomic_load_explicit(count, memory_order_relaxed);
 
-			for (uint32_t j = 0; j < own; j++)
-			{
-				uint32_t	other = d->samples[kind][(size_t) row * 2 * d->p + j];
-				atomic_uint *count = &d->counts[kind][other];
-				uint32_t	seen = atomic_load_explicit(count, memory_order_relaxed);
-
-				while (COUNT_ALL(seen) < 2 * d->p)
-					if (atomic_compare_exchange_weak_explicit(count, &seen, seen + COUNT_OTHER,
-															  memory_order_relaxed,
-															  memory_order_relaxed))
-					{
-						d->samples[kind][(size_t) other * 2 * d->p + COUNT_ALL(seen)] = row;
-						break;
-					}
-			}
+			while (COUNT_ALL(seen) < 2 * d->p)
+				if (atomic_compare_exchange_weak_explicit(count, &seen, seen + COUNT_OTHER,
+														  memory_order_relaxed,
+														  memory_order_relaxed))
+				{
+					d->samples[kind][(size_t) other * 2 * d->p + COUNT_ALL(seen)] = row;
+					break;
+				}
 		}
 	}
 }
 
 /* The same in order: each thread goes through all offers, and enters those to rows of its share. */
 static void
-ordered_reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+ordered_reverse_run(gg_worker *worker, void *arg, uint64_t share)
 {
 	descent    *d = arg;
 	const uint32_t n = d->knn->n,
 				p = d->p;
 	const uint64_t shares = (uint64_t) gg_pool_threads(d->knn->pool);
+	uint32_t	first = (uint32_t) (share * n / shares),
+				last = (uint32_t) ((share + 1) * n / shares);
 
-	for (uint64_t share = begin; share < end; share++)
+	for (uint32_t j = 0; j < 2 * p; j++)
 	{
-		uint32_t	first = (uint32_t) (share * n / shares),
-					last = (uint32_t) ((share + 1) * n / shares);
+		uint32_t   *samples = d->samples[j % 2];
+		atomic_uint *counts = d->counts[j % 2];
 
-		for (uint32_t j = 0; j < 2 * p; j++)
+		for (uint32_t row = 0; row < n; row++)
 		{
-			uint32_t   *samples = d->samples[j % 2];
-			atomic_uint *counts = d->counts[j % 2];
+			uint32_t	own = COUNT_OWN(atomic_load_explicit(&counts[row],
+															 memory_order_relaxed)),
+						other,
+						count;
 
-			for (uint32_t row = 0; row < n; row++)
-			{
-				uint32_t	own = COUNT_OWN(atomic_load_explicit(&counts[row],
-																 memory_order_relaxed)),
-							other,
-							count;
-
-				if (row % 65536 == 0 && gg_worker_stopping(worker))
-					return;
-				if (j / 2 >= own)
-					continue;
-				other = samples[(size_t) row * 2 * p + j / 2];
-				if (other < first || other >= last)
-					continue;
-				count = atomic_load_explicit(&counts[other], memory_order_relaxed);
-				if (COUNT_ALL(count) >= 2 * p)
-					continue;
-				samples[(size_t) other * 2 * p + COUNT_ALL(count)] = row;
-				atomic_store_explicit(&counts[other], count + COUNT_OTHER, memory_order_relaxed);
-			}
+			if (row % 65536 == 0 && gg_worker_stopping(worker))
+				return;
+			if (j / 2 >= own)
+				continue;
+			other = samples[(size_t) row * 2 * p + j / 2];
+			if (other < first || other >= last)
+				continue;
+			count = atomic_load_explicit(&counts[other], memory_order_relaxed);
+			if (COUNT_ALL(count) >= 2 * p)
+				continue;
+			samples[(size_t) other * 2 * p + COUNT_ALL(count)] = row;
+			atomic_store_explicit(&counts[other], count + COUNT_OTHER, memory_order_relaxed);
 		}
 	}
 }
@@ -274,9 +264,9 @@ iterate(descent *d, gg_build_stats *stats)
 			break;
 		if (status.code == GG_OK)
 			status = state->ordered ?
-				gg_pool_run(state->pool, ordered_reverse_run, d,
+				gg_pool_each(state->pool, ordered_reverse_run, d,
 							(uint64_t) gg_pool_threads(state->pool), 1) :
-				gg_pool_run(state->pool, reverse_run, d, state->n, 1024);
+				gg_pool_each(state->pool, reverse_run, d, state->n, 1024);
 		if (status.code == GG_OK)
 			status = gg_pool_run(state->pool, match_run, d, state->n, gg_knn_chunk(state, 64));
 		if (status.code != GG_OK)
@@ -323,32 +313,28 @@ typedef struct finish_state
 } finish_state;
 
 static void
-finish_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+finish_run(gg_worker *worker, void *arg, uint64_t i)
 {
 	finish_state *finish = arg;
 	gg_knn	   *state = finish->knn;
 	uint32_t	k = state->k;
+	uint32_t	row = gg_knn_at(state, i);
+	uint32_t   *ids = state->lists.ids + (size_t) row * state->lists.stride;
+	float	   *distances = state->lists.distances + (size_t) row * state->lists.stride;
 
-	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
-	{
-		uint32_t	row = gg_knn_at(state, i);
-		uint32_t   *ids = state->lists.ids + (size_t) row * state->lists.stride;
-		float	   *distances = state->lists.distances + (size_t) row * state->lists.stride;
-
-		/* lists stay short in cells of few rows and where distances overflow */
-		gg_knn_fill(state, row, ~state->params->seed);
-		for (uint32_t j = 0; j < k && ids[j] != GG_NO_NODE; j++)
-			ids[j] = GG_ENTRY_ID(ids[j]);
-		gg_knn_measure(state, row, worker->id);
-		gg_lists_sort(&state->lists, row);
-		if (state->rows.data->metric == GG_METRIC_COSINE && finish->distances)
-			for (uint32_t j = 0; j < k; j++)
-				distances[j] *= 0.5f;
-		if (ids != finish->ids + (size_t) row * k)
-			memcpy(finish->ids + (size_t) row * k, ids, sizeof(uint32_t) * k);
-		if (finish->distances && distances != finish->distances + (size_t) row * k)
-			memcpy(finish->distances + (size_t) row * k, distances, sizeof(float) * k);
-	}
+	/* lists stay short in cells of few rows and where distances overflow */
+	gg_knn_fill(state, row, ~state->params->seed);
+	for (uint32_t j = 0; j < k && ids[j] != GG_NO_NODE; j++)
+		ids[j] = GG_ENTRY_ID(ids[j]);
+	gg_knn_measure(state, row, worker->id);
+	gg_lists_sort(&state->lists, row);
+	if (state->rows.data->metric == GG_METRIC_COSINE && finish->distances)
+		for (uint32_t j = 0; j < k; j++)
+			distances[j] *= 0.5f;
+	if (ids != finish->ids + (size_t) row * k)
+		memcpy(finish->ids + (size_t) row * k, ids, sizeof(uint32_t) * k);
+	if (finish->distances && distances != finish->distances + (size_t) row * k)
+		memcpy(finish->distances + (size_t) row * k, distances, sizeof(float) * k);
 }
 
 static gg_status
@@ -429,7 +415,7 @@ make_lists(gg_knn *state, finish_state *finish, gg_build_stats *stats)
 	/* exact distances: with ordered lists, too, the result does not depend on threads */
 	state->ordered |= brute;
 	status = random ?
-		gg_pool_run(state->pool, random_run, state, state->n, gg_knn_chunk(state, 256)) :
+		gg_pool_each(state->pool, random_run, state, state->n, gg_knn_chunk(state, 256)) :
 		brute ? gg_knn_brute(state) : gg_knn_cells(state);
 	stats->init_s += gg_now() - start;
 	start = gg_now();
@@ -438,7 +424,7 @@ make_lists(gg_knn *state, finish_state *finish, gg_build_stats *stats)
 	if (status.code == GG_OK && !brute)
 		status = descend(state, stats);
 	if (status.code == GG_OK)
-		status = gg_pool_run(state->pool, finish_run, finish, state->n, gg_knn_chunk(state, 256));
+		status = gg_pool_each(state->pool, finish_run, finish, state->n, gg_knn_chunk(state, 256));
 	stats->descent_s += gg_now() - start;
 	return status;
 }

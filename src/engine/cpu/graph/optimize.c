@@ -117,118 +117,106 @@ count_detours(const optimize_state *state, const uint32_t *list, uint32_t length
 }
 
 static void
-forward_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+forward_run(gg_worker *worker, void *arg, uint64_t at)
 {
 	optimize_state *state = arg;
 	uint16_t   *ranks = state->tables[worker->id];
 	uint32_t	detours[GG_MAX_DEGREE + 1];
+	size_t		node = state->order ? state->order[at] : at;
+	const uint32_t *list = state->knn + node * state->k;
+	uint32_t	length = 0;
 
-	for (uint64_t at = begin; at < end && !gg_worker_stopping(worker); at++)
+	while (length < state->k && list[length] != GG_NO_NODE)
 	{
-		size_t		node = state->order ? state->order[at] : at;
-		const uint32_t *list = state->knn + node * state->k;
-		uint32_t	length = 0;
-
-		while (length < state->k && list[length] != GG_NO_NODE)
-		{
-			ranks[list[length]] = (uint16_t) (length + 1);
-			length++;
-		}
-		count_detours(state, list, length, ranks, detours);
-		for (uint32_t r = 0; r < length; r++)
-			ranks[list[r]] = 0;
-
-		/*
-		 * insertion sort by (detours, r) of the first edges only, which are mostly in order already
-		 */
-		uint64_t	best[GG_MAX_DEGREE];
-		uint32_t	nbest = 0;
-
-		for (uint32_t r = 0; r < length; r++)
-		{
-			uint64_t	key = (uint64_t) detours[r] << 32 | r;
-			uint32_t	i;
-
-			if (nbest < state->degree)
-				i = nbest++;
-			else if (key < best[nbest - 1])
-				i = nbest - 1;
-			else
-				continue;
-			for (; i > 0 && best[i - 1] > key; i--)
-				best[i] = best[i - 1];
-			best[i] = key;
-		}
-		for (uint32_t i = 0; i < state->degree; i++)
-			state->forward[(size_t) i * state->n + node] = i < nbest ? list[(uint32_t) best[i]] :
-				GG_NO_NODE;
-		gg_worker_progress(worker, 1);
+		ranks[list[length]] = (uint16_t) (length + 1);
+		length++;
 	}
+	count_detours(state, list, length, ranks, detours);
+	for (uint32_t r = 0; r < length; r++)
+		ranks[list[r]] = 0;
+
+	/*
+	 * insertion sort by (detours, r) of the first edges only, which are mostly in order already
+	 */
+	uint64_t	best[GG_MAX_DEGREE];
+	uint32_t	nbest = 0;
+
+	for (uint32_t r = 0; r < length; r++)
+	{
+		uint64_t	key = (uint64_t) detours[r] << 32 | r;
+		uint32_t	i;
+
+		if (nbest < state->degree)
+			i = nbest++;
+		else if (key < best[nbest - 1])
+			i = nbest - 1;
+		else
+			continue;
+		for (; i > 0 && best[i - 1] > key; i--)
+			best[i] = best[i - 1];
+		best[i] = key;
+	}
+	for (uint32_t i = 0; i < state->degree; i++)
+		state->forward[(size_t) i * state->n + node] = i < nbest ? list[(uint32_t) best[i]] :
+			GG_NO_NODE;
+	gg_worker_progress(worker, 1);
 }
 
 static void
-reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+reverse_run(gg_worker *worker, void *arg, uint64_t share)
 {
 	unite_state *state = arg;
+	uint32_t	first = (uint32_t) (share * state->n / state->shares),
+				last = (uint32_t) ((share + 1) * state->n / state->shares);
 
-	for (uint64_t share = begin; share < end; share++)
+	for (uint32_t i = 0; i < state->degree; i++)
 	{
-		uint32_t	first = (uint32_t) (share * state->n / state->shares),
-					last = (uint32_t) ((share + 1) * state->n / state->shares);
+		const uint32_t *forward = state->forward + (size_t) i * state->n;
 
-		for (uint32_t i = 0; i < state->degree; i++)
+		for (uint32_t a = 0; a < state->n; a++)
 		{
-			const uint32_t *forward = state->forward + (size_t) i * state->n;
+			uint32_t	d = forward[a];
 
-			for (uint32_t a = 0; a < state->n; a++)
-			{
-				uint32_t	d = forward[a];
-
-				if (a % 65536 == 0 && gg_worker_stopping(worker))
-					return;
-				/* GG_NO_NODE is in no share */
-				if (d >= first && d < last && state->counts[d] < state->reverse)
-					state->graph[(size_t) d * state->most + state->counts[d]++] = a;
-			}
+			if (a % 65536 == 0 && gg_worker_stopping(worker))
+				return;
+			/* GG_NO_NODE is in no share */
+			if (d >= first && d < last && state->counts[d] < state->reverse)
+				state->graph[(size_t) d * state->most + state->counts[d]++] = a;
 		}
 	}
 }
 
 static void
-merge_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+merge_run(gg_worker *worker, void *arg, uint64_t node)
 {
 	unite_state *state = arg;
 	uint16_t   *taken = state->tables[worker->id];
 	uint32_t	reverse[GG_MAX_DEGREE];
+	uint32_t   *out = state->graph + node * state->most;
+	uint32_t	nreverse = state->counts[node],
+				count = 0;
 
-	for (uint64_t node = begin; node < end && !gg_worker_stopping(worker); node++)
+	memcpy(reverse, out, sizeof(uint32_t) * nreverse);
+	taken[node] = 1;
+	for (uint32_t i = 0; i < state->degree && count < state->most; i++)
 	{
-		uint32_t   *out = state->graph + node * state->most;
-		uint32_t	nreverse = state->counts[node],
-					count = 0;
+		uint32_t	next[2] = {
+			state->forward[(size_t) i * state->n + node],
+			i < nreverse ? reverse[i] : GG_NO_NODE
+		};
 
-		memcpy(reverse, out, sizeof(uint32_t) * nreverse);
-		taken[node] = 1;
-		for (uint32_t i = 0; i < state->degree && count < state->most; i++)
-		{
-			uint32_t	next[2] = {
-				state->forward[(size_t) i * state->n + node],
-				i < nreverse ? reverse[i] : GG_NO_NODE
-			};
-
-			for (int side = 0; side < 2 && count < state->most; side++)
-				if (next[side] != GG_NO_NODE && !taken[next[side]])
-				{
-					taken[next[side]] = 1;
-					out[count++] = next[side];
-				}
-		}
-		taken[node] = 0;
-		for (uint32_t i = 0; i < count; i++)
-			taken[out[i]] = 0;
-		while (count < state->most)
-			out[count++] = GG_NO_NODE;
+		for (int side = 0; side < 2 && count < state->most; side++)
+			if (next[side] != GG_NO_NODE && !taken[next[side]])
+			{
+				taken[next[side]] = 1;
+				out[count++] = next[side];
+			}
 	}
+	taken[node] = 0;
+	for (uint32_t i = 0; i < count; i++)
+		taken[out[i]] = 0;
+	while (count < state->most)
+		out[count++] = GG_NO_NODE;
 }
 
 static void
@@ -278,9 +266,9 @@ gg_cpu_unite_run(gg_pool *pool, const uint32_t *forward, uint32_t n, uint32_t de
 		status = gg_fail(GG_ENOMEM, __func__,
 						 "out of memory for the reverse edges of %u nodes", n);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, reverse_run, &state, state.shares, 1);
+		status = gg_pool_each(pool, reverse_run, &state, state.shares, 1);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, merge_run, &state, n, 256);
+		status = gg_pool_each(pool, merge_run, &state, n, 256);
 	free_tables(state.tables, threads);
 	free(state.counts);
 	return status;
@@ -316,7 +304,7 @@ gg_cpu_optimize_run(gg_pool *pool, const gg_near_lists *lists, uint32_t degree, 
 		status = gg_fail(GG_ENOMEM, __func__,
 						 "out of memory for a graph of %u nodes, degree %u", n, degree);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, forward_run, &state, n, 64);
+		status = gg_pool_each(pool, forward_run, &state, n, 64);
 	free_tables(state.tables, threads);
 	if (status.code == GG_OK)
 		status = gg_cpu_unite_run(pool, state.forward, n, degree, reverse, degree, graph);

@@ -158,95 +158,84 @@ draw(const grnnd_state *state, uint32_t node, uint32_t *ids)
 
 /* (a) */
 static void
-start_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+start_run(gg_worker *worker, void *arg, uint64_t node)
 {
 	grnnd_state *state = arg;
+	const float *own = gg_row_view_at(&state->view, worker->id, 0, (uint32_t) node);
+	uint32_t	drawn[GG_MAX_DEGREE];
+	const uint32_t *ids = drawn;
+	uint32_t	count = 0;
 
-	for (uint64_t node = begin; node < end && !gg_worker_stopping(worker); node++)
+	if (state->start)
 	{
-		const float *own = gg_row_view_at(&state->view, worker->id, 0, (uint32_t) node);
-		uint32_t	drawn[GG_MAX_DEGREE];
-		const uint32_t *ids = drawn;
-		uint32_t	count = 0;
-
-		if (state->start)
-		{
-			ids = state->start + node * state->params.start;
-			while (count < state->params.start && ids[count] != GG_NO_NODE)
-				count++;
-		}
-		else
-			count = draw(state, (uint32_t) node, drawn);
-		for (uint32_t i = 0; i < count; i++)
-		{
-			const float *other = gg_row_view_at(&state->view, worker->id, 1, ids[i]);
-			entry		candidate = {gg_row_view_distance(&state->view, own, other), ids[i]};
-
-			offer(state, (uint32_t) node, candidate);
-		}
-		gg_worker_progress(worker, 1);
+		ids = state->start + node * state->params.start;
+		while (count < state->params.start && ids[count] != GG_NO_NODE)
+			count++;
 	}
+	else
+		count = draw(state, (uint32_t) node, drawn);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const float *other = gg_row_view_at(&state->view, worker->id, 1, ids[i]);
+		entry		candidate = {gg_row_view_distance(&state->view, own, other), ids[i]};
+
+		offer(state, (uint32_t) node, candidate);
+	}
+	gg_worker_progress(worker, 1);
 }
 
 /* (b) */
 static void
-round_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+round_run(gg_worker *worker, void *arg, uint64_t node)
 {
 	grnnd_state *state = arg;
 	bool		gone[GG_MAX_DEGREE];
+	const entry *pool = state->pools[0] + node * state->params.capacity;
+	uint64_t	seed = gg_grnnd_seed(state->seed, state->round, (uint32_t) node);
+	uint32_t	count = state->counts[0][node];
+	uint32_t	pairs = count > 1 ? state->params.pairs * count : 0;
 
-	for (uint64_t node = begin; node < end && !gg_worker_stopping(worker); node++)
+	memset(gone, 0, sizeof(bool) * count);
+	for (uint32_t pair = 0; pair < pairs; pair++)
 	{
-		const entry *pool = state->pools[0] + node * state->params.capacity;
-		uint64_t	seed = gg_grnnd_seed(state->seed, state->round, (uint32_t) node);
-		uint32_t	count = state->counts[0][node];
-		uint32_t	pairs = count > 1 ? state->params.pairs * count : 0;
+		uint32_t	near,
+					far;
+		float		d;
 
-		memset(gone, 0, sizeof(bool) * count);
-		for (uint32_t pair = 0; pair < pairs; pair++)
+		gg_grnnd_pair(seed, pair, count, &near, &far);
+		if (gone[far])
+			continue;
+		d = gg_row_view_distance(&state->view,
+								 gg_row_view_at(&state->view, worker->id, 0, pool[near].id),
+								 gg_row_view_at(&state->view, worker->id, 1, pool[far].id));
+		if (d < pool[far].distance)
 		{
-			uint32_t	near,
-						far;
-			float		d;
+			entry		candidate = {d, pool[far].id};
 
-			gg_grnnd_pair(seed, pair, count, &near, &far);
-			if (gone[far])
-				continue;
-			d = gg_row_view_distance(&state->view,
-									 gg_row_view_at(&state->view, worker->id, 0, pool[near].id),
-									 gg_row_view_at(&state->view, worker->id, 1, pool[far].id));
-			if (d < pool[far].distance)
-			{
-				entry		candidate = {d, pool[far].id};
-
-				offer(state, pool[near].id, candidate);
-				gone[far] = true;
-			}
+			offer(state, pool[near].id, candidate);
+			gone[far] = true;
 		}
-		for (uint32_t i = 0; i < count; i++)
-			if (!gone[i])
-				offer(state, (uint32_t) node, pool[i]);
-		gg_worker_progress(worker, 1);
 	}
+	for (uint32_t i = 0; i < count; i++)
+		if (!gone[i])
+			offer(state, (uint32_t) node, pool[i]);
+	gg_worker_progress(worker, 1);
 }
 
 /* (c), into the pools that are written, to which those that are read were copied */
 static void
-reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+reverse_run(gg_worker *worker, void *arg, uint64_t node)
 {
 	grnnd_state *state = arg;
+	const entry *pool = state->pools[0] + node * state->params.capacity;
+	float		share = state->params.rho * (float) state->counts[0][node];
 
-	for (uint64_t node = begin; node < end && !gg_worker_stopping(worker); node++)
+	(void) worker;
+	for (uint32_t i = 0; (float) i < share; i++)
 	{
-		const entry *pool = state->pools[0] + node * state->params.capacity;
-		float		share = state->params.rho * (float) state->counts[0][node];
+		entry		candidate = {pool[i].distance, (uint32_t) node};
 
-		for (uint32_t i = 0; (float) i < share; i++)
-		{
-			entry		candidate = {pool[i].distance, (uint32_t) node};
-
-			offer(state, pool[i].id, candidate);
-		}
+		offer(state, pool[i].id, candidate);
 	}
 }
 
@@ -264,19 +253,16 @@ copy_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 /* What (d) chooses from. */
 static void
-list_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+list_run(gg_worker *worker, void *arg, uint64_t node)
 {
 	grnnd_state *state = arg;
 
 	(void) worker;
-	for (uint64_t node = begin; node < end; node++)
-	{
-		const entry *pool = state->pools[0] + node * state->params.capacity;
-		uint32_t   *list = state->lists + node * state->params.capacity;
+	const entry *pool = state->pools[0] + node * state->params.capacity;
+	uint32_t   *list = state->lists + node * state->params.capacity;
 
-		for (uint32_t i = 0; i < state->params.capacity; i++)
-			list[i] = i < state->counts[0][node] ? pool[i].id : GG_NO_NODE;
-	}
+	for (uint32_t i = 0; i < state->params.capacity; i++)
+		list[i] = i < state->counts[0][node] ? pool[i].id : GG_NO_NODE;
 }
 
 /* Small pieces where rows are long. */
@@ -301,13 +287,13 @@ descend(grnnd_state *state, gg_pool *pool)
 		{
 			status = gg_pool_run(pool, copy_run, state, state->n, 4096);
 			if (status.code == GG_OK)
-				status = gg_pool_run(pool, reverse_run, state, state->n, 256);
+				status = gg_pool_each(pool, reverse_run, state, state->n, 256);
 			swap_pools(state);
 		}
 		for (uint32_t inner = 0; inner < params->inner && status.code == GG_OK; inner++)
 		{
 			state->round++;
-			status = gg_pool_run(pool, round_run, state, state->n, chunk_nodes(state));
+			status = gg_pool_each(pool, round_run, state, state->n, chunk_nodes(state));
 			swap_pools(state);
 		}
 	}
@@ -391,14 +377,14 @@ gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *p
 		status = make_pools(&state);
 	state.start = starts;
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, start_run, &state, state.n, chunk_nodes(&state));
+		status = gg_pool_each(pool, start_run, &state, state.n, chunk_nodes(&state));
 	if (status.code == GG_OK)
 	{
 		swap_pools(&state);
 		status = descend(&state, pool);
 	}
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, list_run, &state, state.n, 4096);
+		status = gg_pool_each(pool, list_run, &state, state.n, 4096);
 	stats->descent_s += gg_now() - start;
 
 	for (int i = 0; i < 2; i++)

@@ -86,38 +86,34 @@ load_list(const tsdg_state *state, int thread, uint32_t node, const uint32_t *id
 
 /* (a) */
 static void
-relaxed_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+relaxed_run(gg_worker *worker, void *arg, uint64_t at)
 {
 	tsdg_state *state = arg;
 	tsdg_list	list;
 	uint32_t	kept[GG_MAX_DEGREE];	/* ranks in the list */
+	uint32_t	node = state->order ? state->order[at] : (uint32_t) at;
+	uint32_t	nkept = 0;
 
-	for (uint64_t at = begin; at < end; at++)
+	load_list(state, worker->id, node, state->knn + (size_t) node * state->k, state->k, &list);
+	for (uint32_t r = 0; r < list.length && nkept < state->limit; r++)
 	{
-		uint32_t	node = state->order ? state->order[at] : (uint32_t) at;
-		uint32_t	nkept = 0;
+		float		far = list.distances[r];
+		bool		occluded = false;
 
-		load_list(state, worker->id, node, state->knn + (size_t) node * state->k, state->k, &list);
-		for (uint32_t r = 0; r < list.length && nkept < state->limit; r++)
-		{
-			float		far = list.distances[r];
-			bool		occluded = false;
-
-			/* a long list of long rows takes more than 100 ms */
-			if (gg_worker_stopping(worker))
-				return;
-			for (uint32_t i = 0; i < nkept && !occluded; i++)
-				occluded = state->factor * list.distances[kept[i]] < far &&
-					state->factor * gg_row_view_distance(&state->view, list.rows[kept[i]],
-													 list.rows[r]) < far;
-			if (!occluded)
-				kept[nkept++] = r;
-		}
-		for (uint32_t i = 0; i < state->limit; i++)
-			state->forward[(size_t) i * state->n + node] = i < nkept ? list.ids[kept[i]] :
-				GG_NO_NODE;
-		gg_worker_progress(worker, 1);
+		/* a long list of long rows takes more than 100 ms */
+		if (gg_worker_stopping(worker))
+			return;
+		for (uint32_t i = 0; i < nkept && !occluded; i++)
+			occluded = state->factor * list.distances[kept[i]] < far &&
+				state->factor * gg_row_view_distance(&state->view, list.rows[kept[i]],
+												 list.rows[r]) < far;
+		if (!occluded)
+			kept[nkept++] = r;
 	}
+	for (uint32_t i = 0; i < state->limit; i++)
+		state->forward[(size_t) i * state->n + node] = i < nkept ? list.ids[kept[i]] :
+			GG_NO_NODE;
+	gg_worker_progress(worker, 1);
 }
 
 /* Sort a list by (distance, id).  It is in order by halves, and short. */
@@ -159,44 +155,40 @@ occlusion_factor(const tsdg_state *state, const tsdg_list *list, uint32_t i)
 
 /* (c) */
 static void
-soft_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+soft_run(gg_worker *worker, void *arg, uint64_t at)
 {
 	tsdg_state *state = arg;
 	tsdg_list	list;
 	uint32_t	edges[GG_MAX_DEGREE];	/* positions in the list, by (lambda, position) */
 	uint32_t	lambdas[GG_MAX_DEGREE];
+	uint32_t	node = state->order ? state->order[at] : (uint32_t) at;
+	uint32_t   *out = state->graph + (size_t) node * state->degree;
+	uint32_t	count = 0;
 
-	for (uint64_t at = begin; at < end; at++)
+	load_list(state, worker->id, node, state->united + (size_t) node * 2 * state->limit,
+			  2 * state->limit, &list);
+	sort_list(&list);
+	for (uint32_t i = 0; i < list.length; i++)
 	{
-		uint32_t	node = state->order ? state->order[at] : (uint32_t) at;
-		uint32_t   *out = state->graph + (size_t) node * state->degree;
-		uint32_t	count = 0;
+		uint32_t	lambda = occlusion_factor(state, &list, i);
+		uint32_t	j = count;
 
-		load_list(state, worker->id, node, state->united + (size_t) node * 2 * state->limit,
-				  2 * state->limit, &list);
-		sort_list(&list);
-		for (uint32_t i = 0; i < list.length; i++)
+		if (gg_worker_stopping(worker))
+			return;
+		if (lambda > state->lambda0)
+			continue;
+		for (; j > 0 && lambdas[j - 1] > lambda; j--)
 		{
-			uint32_t	lambda = occlusion_factor(state, &list, i);
-			uint32_t	j = count;
-
-			if (gg_worker_stopping(worker))
-				return;
-			if (lambda > state->lambda0)
-				continue;
-			for (; j > 0 && lambdas[j - 1] > lambda; j--)
-			{
-				edges[j] = edges[j - 1];
-				lambdas[j] = lambdas[j - 1];
-			}
-			edges[j] = i;
-			lambdas[j] = lambda;
-			count++;
+			edges[j] = edges[j - 1];
+			lambdas[j] = lambdas[j - 1];
 		}
-		for (uint32_t i = 0; i < state->degree; i++)
-			out[i] = i >= count ? GG_NO_NODE : list.ids[edges[i]] |
-				(lambdas[i] >= GG_TSDG_LAMBDA_LARGE ? GG_EDGE_MARK : 0);
+		edges[j] = i;
+		lambdas[j] = lambda;
+		count++;
 	}
+	for (uint32_t i = 0; i < state->degree; i++)
+		out[i] = i >= count ? GG_NO_NODE : list.ids[edges[i]] |
+			(lambdas[i] >= GG_TSDG_LAMBDA_LARGE ? GG_EDGE_MARK : 0);
 }
 
 /* Rows that are looked at together: a node and its list. */
@@ -243,11 +235,11 @@ gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 							 "out of memory for the edges of %u nodes, %u each", n, limit);
 	}
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, relaxed_run, &state, n, 64);
+		status = gg_pool_each(pool, relaxed_run, &state, n, 64);
 	if (status.code == GG_OK)
 		status = gg_cpu_unite_run(pool, state.forward, n, limit, limit, 2 * limit, state.united);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, soft_run, &state, n, 64);
+		status = gg_pool_each(pool, soft_run, &state, n, 64);
 	free(state.forward);
 	free(state.united);
 	gg_row_view_free(&state.view);

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu/common/cpu.h"
 #include "engine/cpu/common/threads.h"
 #include "index.h"
 #include "engine/keys.h"
@@ -33,16 +32,15 @@ typedef struct code_job
 } code_job;
 
 static void
-code_rows(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
+code_rows(gg_worker *worker, void *ctx, uint64_t row)
 {
 	code_job   *job = ctx;
 	gg_index   *index = job->index;
 	float	   *scratch = job->scratch + (size_t) worker->id * 2 * index->data.dim;
 
-	for (uint64_t row = begin; row < end && !gg_worker_stopping(worker); row++)
-		gg_code_row(&index->coder, (const char *) index->data.rows + row * index->row_bytes,
-					index->data.element, scratch,
-					index->own_codes + row * index->coder.record_bytes);
+	gg_code_row(&index->coder, (const char *) index->data.rows + row * index->row_bytes,
+				index->data.element, scratch,
+				index->own_codes + row * index->coder.record_bytes);
 }
 
 /* Code the rows of an index that has none. */
@@ -64,7 +62,7 @@ add_codes(gg_index *index, const gg_code_kind *kind, const gg_control *control)
 		status = gg_fail(GG_ENOMEM, "gg_cpu_code_loss", "out of memory for codes of %u rows",
 						 index->data.n);
 	else
-		status = gg_pool_run(pool, code_rows, &job, index->data.n, CODED_ROWS);
+		status = gg_pool_each(pool, code_rows, &job, index->data.n, CODED_ROWS);
 	free(job.scratch);
 	gg_pool_free(pool);
 	return status;

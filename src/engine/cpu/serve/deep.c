@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu/common/cpu.h"
 #include "index.h"
 #include "engine/keys.h"
 
