@@ -214,6 +214,9 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat, bool short_o
 	if (short_of)
 		return "REINDEX INDEX with a larger graph_degree, or learn from queries: "
 			"gpugraph.target_recall is not reached.";
+	if (contents->calibration != NULL && contents->calibration->held)
+		return "Call gpugraph_calibrate(), unless somebody asks what others do not: queries have "
+			"changed by more than candidate lists follow by themselves.";
 	if (contents->no_codes && stat->queries_cpu > stat->queries_gpu)
 		return "REINDEX INDEX: the CPU answers most queries, and searches faster by codes.";
 	if (contents->left_out != 0)

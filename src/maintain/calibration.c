@@ -9,6 +9,12 @@
  * The worker measures in slices.  It goes on at once while nobody has searched for IDLE_MS, and a
  * slice ends with the query after which somebody does.  Else it measures for BUSY_SHARE of the
  * time.  Merges, learning and other indexes come first.  many/calibrate.c does what is measured.
+ *
+ * Who may search an index with learn_queries may fill its sample with queries that are hard to
+ * answer, or easy ones, and so change the lists of others.  So while the sample alone changes, lists
+ * follow with each measurement by a length (a quarter at most), and by HELD_LENGTHS in all (twice,
+ * or half), until rows have changed, or the owner calls gpugraph_calibrate().  A list changes by a
+ * length at most when each bound stays between those of its neighbors before.
  */
 #include "maintain/jobs.h"
 
@@ -18,6 +24,9 @@
 #define IDLE_MS				1000
 #define SLICE_MS			50
 #define BUSY_SHARE			0.01
+
+/* Four to an octave. */
+#define HELD_LENGTHS		4
 
 /* A session asks the worker no more often. */
 #define ASK_MS				10000
@@ -62,11 +71,48 @@ AddDay(const GgCalibration *measured, const GgCalibration *before)
 	return calibration;
 }
 
+/* Keep bounds between those that others have for lists so much shorter and longer. */
+static void
+HoldTo(GgCalibration *calibration, const GgBounds *others, int lengths)
+{
+	const int	last = GG_FORMS * GG_CALIBRATED_KS;
+	uint16		(*bounds)[GG_CALIBRATED_LENGTHS] = calibration->bounds[0];
+	const uint16 (*to)[GG_CALIBRATED_LENGTHS] = others[0];
+
+	for (int k = 0; k < last; k++)
+		for (int i = 0; i < GG_CALIBRATED_LENGTHS && to[k][GG_CALIBRATED_LENGTHS - 1] > 0; i++)
+		{
+			const uint16 least = i < lengths ? 0 : to[k][i - lengths];
+			const uint16 most = i + lengths < GG_CALIBRATED_LENGTHS ? to[k][i + lengths] :
+				PG_UINT16_MAX;
+			const uint16 held = Min(Max(bounds[k][i], least), most);
+
+			if (held == bounds[k][i] || bounds[k][GG_CALIBRATED_LENGTHS - 1] == 0)
+				continue;
+			bounds[k][i] = held;
+			calibration->held = 1;
+		}
+}
+
+/* Do lists follow what was measured a length at a time?  See the head. */
+static bool
+IsHeld(const GgMergeTarget *target, const GgMetaPageData *meta, const GgCalibration *measured,
+	   const GgCalibration *before)
+{
+	GgOptions	options;
+
+	GgGetOptions(target->index, &options);
+	return options.learn_queries && target->sliced && before != NULL &&
+		before->by == GG_BY_QUERIES && measured->by == GG_BY_QUERIES &&
+		!GgRowsHaveChanged(meta, before);
+}
+
 /* Store what was measured.  False: another process merges the index. */
 static bool
 Store(GgMergeTarget *target, const GgCalibration *measured)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgCalibration *before;
 	GgCalibration *calibration;
 
 	if (!GgLockMerges(target, false))
@@ -74,7 +120,15 @@ Store(GgMergeTarget *target, const GgCalibration *measured)
 	GgBeginSlice(target);
 	GgReadMeta(target->index, meta);
 	target->instance = meta->instance;
-	calibration = AddDay(measured, GgReadCalibration(target->index, meta));
+	before = GgReadCalibration(target->index, meta);
+	calibration = AddDay(measured, before);
+	memcpy(calibration->origin, measured->bounds, sizeof(measured->bounds));
+	if (IsHeld(target, meta, measured, before))
+	{
+		memcpy(calibration->origin, before->origin, sizeof(before->origin));
+		HoldTo(calibration, before->bounds, 1);
+		HoldTo(calibration, before->origin, HELD_LENGTHS);
+	}
 	GgEndSlice(target);
 	GgStoreCalibration(target, calibration);
 	GgUnlockMerges(target);

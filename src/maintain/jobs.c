@@ -271,11 +271,11 @@ GgRequestCalibration(Relation index)
 	(void) Request(index, false, true);
 }
 
-/* Begins of statements are told, to about SEARCHED_MS, so that few searches write. */
+/* Begins of searches are told, to about SEARCHED_MS, so that few searches write. */
 void
 GgNoteSearch(void)
 {
-	const TimestampTz now = GetCurrentStatementStartTimestamp();
+	const TimestampTz now = GetCurrentTimestamp();
 
 	if (shared != NULL &&
 		now > TimestampTzPlusMilliseconds((TimestampTz) pg_atomic_read_u64(&shared->searched),

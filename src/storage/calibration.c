@@ -76,7 +76,7 @@ GgGetCalibration(Relation index, const GgMetaPageData *meta)
 static bool
 IsSound(const GgCalibration *calibration, uint64 npages)
 {
-	if (calibration->ndays > GG_MOST_DAYS || calibration->reserved != 0 ||
+	if (calibration->ndays > GG_MOST_DAYS || calibration->held > 1 ||
 		calibration->by < GG_BY_ROWS || calibration->by > GG_BY_QUERIES ||
 		calibration->codes > GG_CODES_INT4)
 		return false;
@@ -120,21 +120,24 @@ GgLiveRows(const GgMetaPageData *meta)
 }
 
 bool
+GgRowsHaveChanged(const GgMetaPageData *meta, const GgCalibration *calibration)
+{
+	/* of the delta's pages those are merged whose rows came since */
+	const double came = (double) (GgDeltaFirst(meta) - calibration->delta_first) /
+		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+
+	return calibration->library != GG_CALIBRATED_AS ||
+		calibration->codes != meta->pieces[0].codes || came > CHANGED_SHARE * calibration->rows ||
+		GgLiveRows(meta) < (1 - CHANGED_SHARE) * calibration->rows;
+}
+
+bool
 GgCalibrationIsDue(const GgMetaPageData *meta, const GgCalibration *calibration)
 {
-	const uint64 rows = GgLiveRows(meta);
-	double		came;
-
-	if (rows == 0)
+	if (GgLiveRows(meta) == 0)
 		return false;
-	if (calibration == NULL || calibration->library != GG_CALIBRATED_AS ||
-		calibration->sample != GgSampleId(meta) || calibration->codes != meta->pieces[0].codes)
-		return true;
-	/* of the delta's pages those are merged whose rows came since */
-	came = (double) (GgDeltaFirst(meta) - calibration->delta_first) /
-		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
-	return came > CHANGED_SHARE * calibration->rows ||
-		rows < (1 - CHANGED_SHARE) * calibration->rows ||
+	return calibration == NULL || GgRowsHaveChanged(meta, calibration) ||
+		calibration->sample != GgSampleId(meta) ||
 		(calibration->by == GG_BY_QUERIES &&
 		 GetCurrentTimestamp() > TimestampTzPlusMilliseconds(calibration->measured,
 															 (int64) SECS_PER_DAY * 1000));

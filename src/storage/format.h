@@ -147,6 +147,8 @@ typedef enum GgCalibratedBy
 /* Numbers of rows that were asked for: 1, 10, 100. */
 #define GG_CALIBRATED_KS	3
 
+typedef uint16 GgBounds[GG_CALIBRATED_KS][GG_CALIBRATED_LENGTHS];
+
 /*
  * The recall that the index was measured to have, of which storage/calibration.h tells more.  A
  * calibration that is replaced gets another id from those of segments.  Days follow it.
@@ -162,9 +164,10 @@ typedef struct GgCalibration
 	uint16		by;				/* GgCalibratedBy */
 	uint16		codes;			/* gg_codes of the first piece then */
 	uint32		ndays;
-	uint32		reserved;
+	uint32		held;			/* 1: bounds are not those measured: maintain/calibration.c */
 	/* lower bounds of recall in units of 1/65535; a form that has 0 at the end was not measured */
-	uint16		bounds[GG_FORMS][GG_CALIBRATED_KS][GG_CALIBRATED_LENGTHS];
+	GgBounds	bounds[GG_FORMS];
+	GgBounds	origin[GG_FORMS];	/* since when the sample alone has changed */
 } GgCalibration;
 
 /* A measurement, for the view; one for each day, GG_MOST_DAYS at most. */
@@ -402,7 +405,7 @@ StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry)
 				 "TID entries must not cross pages");
 StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24 && sizeof(GgPiece) == 16 &&
 				 sizeof(GgSegment) == 32 && sizeof(GgSampleHead) == 16 &&
-				 sizeof(GgCalibration) == 648 && sizeof(GgCalibrationDay) == 24,
+				 sizeof(GgCalibration) == 1248 && sizeof(GgCalibrationDay) == 24,
 				 "no padding on disk");
 StaticAssertDecl(offsetof(GgMetaPageData, delta_low) == 88 && GG_PLAIN_META_HEAD == 168 &&
 				 GG_META_HEAD == 192,

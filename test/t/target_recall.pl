@@ -57,6 +57,9 @@ is(measured($replica), $first, 'a standby has the measurement');
 is(ask($replica, .99), $list, 'and takes the same list');
 is(ask($replica, .99), $list, 'also with the next query');
 
+my ($rc, undef, $error) = $replica->psql('postgres', "SELECT gpugraph_calibrate('items_idx')");
+like($error, qr/recovery/, 'a standby measures nothing');
+
 # rows come, and are merged: nobody asks
 $node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM more');
 ok(defined wait_for(sub { return measured($node) gt $first; }), 'recall is measured anew');
@@ -72,4 +75,26 @@ is(measured($node), $before, 'a crash leaves the measurement');
 is(ask($node, .99), $list, 'and the list');
 index_is_complete($node, 'crashed');
 
-finish_test($replica, $node);
+# a dump has no calibration, and what is restored is measured anew
+$node->safe_psql('postgres', 'CREATE DATABASE restored');
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+$node->command_ok([ 'pg_dump', '-f', $dump, '-t', 'items', '-d', $node->connstr('postgres') ],
+	'pg_dump');
+$node->safe_psql('restored', 'CREATE EXTENSION gpugraph CASCADE');
+$node->command_ok([ 'psql', '-qX', '-v', 'ON_ERROR_STOP=1', '-f', $dump, '-d',
+		$node->connstr('restored') ], 'restored');
+is($node->safe_psql('restored', "SELECT concat_ws(' ', recall IS NULL,
+	gpugraph_calibrate('items_idx')) FROM gpugraph_indexes"), 't t', 'measured anew');
+
+# a standby that is promoted goes on with what was measured
+$node->wait_for_catchup($replica);
+$before = measured($replica);
+$node->stop;
+$replica->promote;
+is(measured($replica), $before, 'a promoted standby has the measurement');
+is(ask($replica, .99), $list, 'and the list');
+is($replica->safe_psql('postgres', "SELECT gpugraph_calibrate('items_idx')"), 't',
+	'and can be measured');
+cmp_ok(measured($replica), 'gt', $before, 'which is stored');
+index_is_complete($replica, 'promoted');
+finish_test($replica);

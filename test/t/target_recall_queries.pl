@@ -1,0 +1,98 @@
+# One worker measures two indexes in turns, and ends both.  One role's queries, which are unlike
+# others', change others' lists by a quarter at most with each measurement, and twice in all.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Merging;
+
+my $node = merging_node('flood',
+	conf => "autovacuum = off\ngpugraph.learn_naptime = 1s\ngpugraph.merge_workers = 1\n");
+$node->safe_psql('postgres', <<'SQL');
+SELECT make_data('items', 2000, 24, 2);
+SELECT make_data('asked', 4000, 24, 2);
+CREATE TABLE others AS SELECT * FROM items;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 8, intermediate_graph_degree = 16, learn_queries = on);
+CREATE INDEX others_idx ON others USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 8, intermediate_graph_degree = 16);
+-- so many queries, each some times as far from the middle, by scans of the index
+CREATE FUNCTION ask(n int, times real) RETURNS bigint LANGUAGE sql SET enable_seqscan = off AS $$
+	SELECT count(i.id) FROM (SELECT (SELECT array_agg(x * times ORDER BY d)
+		FROM unnest(val::real[]) WITH ORDINALITY u(x, d))::vector AS val FROM asked
+		ORDER BY random() LIMIT n) a,
+		LATERAL (SELECT id FROM items i ORDER BY i.val <-> a.val LIMIT 1) i $$;
+CREATE ROLE flooding LOGIN;
+GRANT SELECT ON items, asked TO flooding;
+SQL
+
+# the list that a query takes
+sub list
+{
+	my ($table) = @_;
+
+	return $node->safe_psql('postgres', <<"SQL");
+SET enable_seqscan = off;
+SET gpugraph.target_recall = .95;
+SELECT FROM $table ORDER BY val <-> (SELECT val FROM asked WHERE id = 7) LIMIT 10 \\g /dev/null
+SELECT candidate_list FROM gpugraph_last_scan();
+SQL
+}
+
+sub shown
+{
+	my ($column, $index) = @_;
+
+	return $node->safe_psql('postgres',
+		"SELECT $column FROM gpugraph_indexes WHERE indexname = '$index'");
+}
+
+list('items');
+list('others');
+ok(defined wait_for(sub {
+		return shown('recall_measured', 'items_idx') ne '' &&
+			shown('recall_measured', 'others_idx') ne '';
+	}), 'two indexes are measured by one worker');
+
+# Queries like the rows fill the sample, and recall is measured by them.  While somebody searches the
+# worker takes its time.
+ok(defined wait_for(sub {
+		$node->safe_psql('postgres', 'SELECT ask(1100, 1)');
+		return merge_info($node, 'sample_queries') > 3500;
+	}), 'a sample of queries');
+ok(defined wait_for(sub { return shown('recall_by', 'items_idx') eq 'queries'; }),
+	'recall is measured by them');
+my $first = list('items');
+my $list = $first;
+my $measured = shown('recall_measured', 'items_idx');
+
+# the flood
+for my $round (1 .. 5)
+{
+	$node->safe_psql('postgres', 'SELECT ask(4000, 30)', extra_params => [ '-U', 'flooding' ]);
+	ok(defined wait_for(sub { return shown('recall_measured', 'items_idx') ne $measured; }),
+		"measured anew, $round");
+	$measured = shown('recall_measured', 'items_idx');
+	my $next = list('items');
+	note("list $list, then $next");
+	cmp_ok($next, '<=', 1.25 * $list + 1, 'the list is a quarter longer at most');
+	cmp_ok($next, '>=', $list / 1.25 - 1, 'or a fifth shorter');
+	$list = $next;
+}
+cmp_ok($list, '<=', 2 * $first + 1, 'and twice as long in all');
+cmp_ok($list, '>=', $first / 2 - 1, 'or half as long');
+like(shown('hint', 'items_idx'), qr/gpugraph_calibrate.*queries have changed/,
+	'a hint says that lists do not follow');
+index_is_complete($node, 'flooded');
+
+# the owner has lists follow
+$node->safe_psql('postgres', "SELECT gpugraph_calibrate('items_idx')");
+unlike(shown('hint', 'items_idx'), qr/gpugraph_calibrate/, 'until the owner wants it');
+note('list ' . list('items') . ' after gpugraph_calibrate()');
+
+$node->stop;
+done_testing();
