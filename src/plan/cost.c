@@ -151,9 +151,8 @@ typedef struct Nodes
 } Nodes;
 
 /*
- * Rows that are stored rounded pass the executor's reorder queue.  In some minor releases (15.18,
- * 17.11 and 18.6, but not 15.20) rows that come out of the queue have no ctid.  Locking such a row,
- * or reading its ctid, goes wrong.  This asks the server that runs, not the headers.
+ * Does a row keep its ctid in the executor's reorder queue?  It does not in some minor releases
+ * (15.18, 16.14, 17.11, 18.6).  This asks the server that runs, not the headers.
  */
 static bool
 QueueKeepsCtid(void)
@@ -183,22 +182,27 @@ QueueKeepsCtid(void)
 
 /* May the query's ctids be read?  A query that locks rows reads them. */
 static bool
-ReadsCtid(const IndexPath *path)
+ReadsCtid(const RelOptInfo *rel, const ParamPathInfo *param_info)
 {
-	const RelOptInfo *rel = path->path.parent;
 	List	   *clauses = list_copy(rel->baserestrictinfo);
 	Bitmapset  *columns = NULL;
 	ListCell   *cell;
 
 	if (GgPlansCursor())
 		return true;
-	if (path->path.param_info != NULL)
-		clauses = list_concat(clauses, path->path.param_info->ppi_clauses);
+	if (param_info != NULL)
+		clauses = list_concat(clauses, param_info->ppi_clauses);
 	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &columns);
 	foreach(cell, clauses)
 		pull_varattnos((Node *) lfirst_node(RestrictInfo, cell)->clause, rel->relid, &columns);
 	return bms_is_member(SelfItemPointerAttributeNumber - FirstLowInvalidHeapAttributeNumber,
 						 columns);
+}
+
+bool
+GgMayReorder(const RelOptInfo *rel, const ParamPathInfo *param_info)
+{
+	return !ReadsCtid(rel, param_info) || QueueKeepsCtid();
 }
 
 /* Have the planner choose any other path before this one. */
@@ -729,7 +733,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	path->path.parallel_safe &= is_parallel_safe(root, (Node *) path->indexorderbys);
 	ReadShape(root, path->indexinfo, &shape);
 	if (!ReadConditions(root, path, &shape) ||
-		(shape.rounded && !GgIsRangePath(path) && ReadsCtid(path) && !QueueKeepsCtid()))
+		(shape.rounded && !GgIsRangePath(path) && !GgMayReorder(rel, path->path.param_info)))
 	{
 		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation,
 				   indexPages);

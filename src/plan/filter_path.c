@@ -253,7 +253,7 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 	if (AsksForNullVectors(index))
 		return;
 	if (gg_iterative_scan == GG_ITERATIVE_STRICT && GgIsEnabled(GG_SORT_KEYS) &&
-		GgIsPlanning() && (order == NULL || more))
+		GgIsPlanning() && (order == NULL || more) && GgMayReorder(rel, NULL))
 		marked = GgMatchSortKey(root, index, key);
 	if (marked != NULL)
 		order = (Expr *) marked;

@@ -65,6 +65,12 @@ GgPathIsRefused(const Path *path)
 }
 
 /*
+ * May rows of these scans of a table pass the executor's reorder queue?  It loses their ctid in some
+ * minor releases of PostgreSQL.
+ */
+extern bool GgMayReorder(const RelOptInfo *rel, const ParamPathInfo *param_info);
+
+/*
  * Give a path that reads all rows within a distance its cost, where so many rows are within that
  * pass the conditions of the index.  False: it takes NULL vectors, which are not in the index.
  */
