@@ -374,7 +374,10 @@ test_ends(void)
 int
 main(void)
 {
-	if (harness_fewer())
+	if (!harness_fewer())
+		harness_run("memory", test_memory);
+	/* slow checkers: shorter lists */
+	if (harness_small())
 	{
 		params.graph_degree = 16;
 		params.intermediate_graph_degree = 32;
@@ -386,7 +389,6 @@ main(void)
 		harness_run("metrics", test_metrics);
 		harness_run("algorithm", test_algorithm);
 		harness_run("shapes", test_shapes);
-		harness_run("memory", test_memory);
 	}
 	return harness_finish();
 }
