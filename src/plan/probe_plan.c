@@ -50,6 +50,7 @@
 #include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
 #include "optimizer/plancat.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
