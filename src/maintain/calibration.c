@@ -11,10 +11,10 @@
  * time.  Merges, learning and other indexes come first.  many/calibrate.c does what is measured.
  *
  * Who may search an index with learn_queries may fill its sample with queries that are hard to
- * answer, or easy ones, and so change the lists of others.  So while the sample alone changes, lists
- * follow with each measurement by a length (a quarter at most), and by HELD_LENGTHS in all (twice,
- * or half), until rows have changed, or the owner calls gpugraph_calibrate().  A list changes by a
- * length at most when each bound stays between those of its neighbors before.
+ * answer, or easy ones, and so change the lists of others.  So while the sample alone changes,
+ * lists follow with each measurement by a length (a quarter at most), and by HELD_LENGTHS in all
+ * (twice, or half), until rows have changed, or the owner calls gpugraph_calibrate().  A list
+ * changes by a length at most when each bound stays between those of its neighbors before.
  */
 #include "maintain/jobs.h"
 

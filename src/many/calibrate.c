@@ -9,8 +9,8 @@
  * counts: several segments, the delta, codes and rows measured again.
  *
  * A walk comes to the node of a row, whose edges are to the answer.  So a row is answered as if
- * its node were not there: no answer has it, and no walk on the CPU goes through it.  A device's
- * walk does, and misses less.  What it misses all the same is added to what the CPU misses.
+ * its node were not there: no answer has it, and walks on the CPU go around it (source.c).  Those
+ * on a device do not, and miss less.  What they miss all the same is added to what the CPU misses.
  *
  * A list is good for a recall when the lower end of a 95% interval reaches it: Wilson's, of as
  * many rows as would vary as much if each were found by chance.  Rows of a query are missed

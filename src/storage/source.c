@@ -430,6 +430,24 @@ SourceDistances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 	return ok;
 }
 
+/*
+ * Without the node that is left out its neighbors would have another edge in the place of that to
+ * it.  Every other one gets an edge to a neighbor of it.  Beside other queries' misses (8,000 x 24,
+ * graph_degree 12, lists of 16 and 64) rows have .7 of these where all neighbors get such an edge,
+ * and 1.3 and 1.5 times as many where edges lead to a neighbor's neighbor instead; so .97 and .99.
+ */
+static void
+GoAround(GgPageSource *src, const uint32 *nodes, uint32 count, uint32 *out)
+{
+	const uint32 degree = src->source.degree;
+
+	for (uint32 i = 0; i < count * degree; i++)
+		if ((out[i] & ~GG_EDGE_MARK) == src->left_out && nodes[i / degree] % 2 == 0)
+			GgSourceRead(src, &src->adjacency, ((uint64) src->left_out * degree +
+												nodes[i / degree] / 2 % degree) * sizeof(uint32),
+						 &out[i], sizeof(uint32));
+}
+
 static bool
 SourceNeighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 {
@@ -445,6 +463,8 @@ SourceNeighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 		for (uint32 i = 0; i < count; i++)
 			GgSourceRead(src, &src->adjacency, (uint64) nodes[i] * bytes,
 						 out + (Size) i * src->source.degree, bytes);
+		if (src->left_out != GG_NO_NODE)
+			GoAround(src, nodes, count, out);
 	}
 	PG_CATCH();
 	{

@@ -8,7 +8,7 @@ SELECT setseed(.5);
 CREATE TABLE items AS SELECT i AS id, i % 5 AS kind, (SELECT array_agg(random() ORDER BY d)
 	FROM generate_series(1, 48) d WHERE i > 0)::vector(48) AS val FROM generate_series(1, 6000) i;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
-	WITH (graph_degree = 6, intermediate_graph_degree = 12);
+	WITH (graph_degree = 12, intermediate_graph_degree = 24);
 -- other queries than the rows
 CREATE TABLE queries AS SELECT i AS q, (SELECT array_agg(random() ORDER BY d)
 	FROM generate_series(1, 48) d WHERE i > 0)::vector(48) AS val FROM generate_series(1, 400) i;

@@ -58,8 +58,8 @@ ok(defined wait_for(sub {
 			shown('recall_measured', 'others_idx') ne '';
 	}), 'two indexes are measured by one worker');
 
-# Queries like the rows fill the sample, and recall is measured by them.  While somebody searches the
-# worker takes its time.
+# Queries like the rows fill the sample, and recall is measured by them.  While somebody searches
+# the worker takes its time.
 ok(defined wait_for(sub {
 		$node->safe_psql('postgres', 'SELECT ask(1100, 1)');
 		return merge_info($node, 'sample_queries') > 3500;
