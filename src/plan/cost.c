@@ -152,7 +152,7 @@ typedef struct Nodes
 
 /*
  * Does a row keep its ctid in the executor's reorder queue?  It does not in some minor releases
- * (15.18, 16.14, 17.11, 18.6).  This asks the server that runs, not the headers.
+ * (15.18, 16.14, 17.11, 18.6, 19rc1).  This asks the server that runs, not the headers.
  */
 static bool
 QueueKeepsCtid(void)

@@ -65,8 +65,8 @@ GgPathIsRefused(const Path *path)
 }
 
 /*
- * May rows of these scans of a table pass the executor's reorder queue?  It loses their ctid in some
- * minor releases of PostgreSQL.
+ * May rows of these scans of a table pass the executor's reorder queue?  It loses their ctid in
+ * some minor releases of PostgreSQL.
  */
 extern bool GgMayReorder(const RelOptInfo *rel, const ParamPathInfo *param_info);
 
