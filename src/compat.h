@@ -197,9 +197,6 @@ GgColumnIsNotNull(const RelOptInfo *rel, Oid relid, AttrNumber column)
  */
 #define GG_CORE_KEEPS_CONDITIONS (PG_VERSION_NUM >= 170000)
 
-/* From 17 on core has the path for an order by a distance with other keys behind it. */
-#define GG_CORE_KNOWS_MORE_KEYS (PG_VERSION_NUM >= 170000)
-
 /* From 18 on EXPLAIN ANALYZE counts searches. */
 #if PG_VERSION_NUM >= 180000
 #define GgCountSearch(scan) \

@@ -234,6 +234,22 @@ GgNextOrderedPath(List *paths, const IndexOptInfo *index, int *place)
 }
 
 /*
+ * Has core a scan in the order of the distance alone?  Where keys behind it are distances, too,
+ * core has the index order by all of them, which cost.c refuses.
+ */
+static bool
+HasCorePath(const RelOptInfo *rel, const IndexOptInfo *index)
+{
+	const IndexPath *path;
+	int			place = 0;
+
+	while ((path = GgNextOrderedPath(rel->pathlist, index, &place)) != NULL)
+		if (list_length(path->indexorderbys) == 1)
+			return true;
+	return false;
+}
+
+/*
  * Other keys than the distance, and keys behind it, have the index's order under strict_order
  * alone.  Where core has the path for a distance with keys behind it, it is marked.
  */
@@ -243,7 +259,7 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 	PathKey    *key = linitial(root->query_pathkeys);
 	Expr	   *order = MatchOrder(index, key);
 	const bool	more = list_length(root->query_pathkeys) > 1;
-	const bool	by_core = order != NULL && (GG_CORE_KNOWS_MORE_KEYS || !more);
+	const bool	by_core = order != NULL && HasCorePath(rel, index);
 	OpExpr	   *marked = NULL;
 	List	   *clauses;
 	IndexPath  *path;

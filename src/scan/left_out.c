@@ -90,7 +90,7 @@ GgFindLeftOut(IndexScanDesc scan)
 	so->left_out = MemoryContextAllocZero(so->context, sizeof(GgLeftOut));
 	so->left_out->so = so;
 	info->ii_Concurrent = true;
-	(void) table_index_build_scan(scan->heapRelation, scan->indexRelation, info, false, false,
+	(void) table_index_build_scan(scan->heapRelation, scan->indexRelation, info, true, false,
 								  LookAtRow, so->left_out,
 								  GgBeginTableScan(scan->heapRelation, so->snapshot));
 }

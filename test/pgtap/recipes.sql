@@ -118,7 +118,7 @@ SET ROLE alice;
 -- of so few rows a GPU's server may rather sort all
 SET enable_seqscan = off;
 SELECT matches(plan_of(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 10', :'q')),
-	'Index Scan using docs_embedding.*Index Cond: .readers.*Filter: .hashed SubPlan',
+	'Index Scan using docs_embedding.*Index Cond: .readers.*Filter: .*hashed SubPlan',
 	'permissions: the index answers policies');
 RESET enable_seqscan;
 RESET ROLE;
@@ -150,7 +150,7 @@ SELECT plan_has(format('EXECUTE recent(%L, %L)', :'q', '30 days'),
 	'Index Scan using docs_embedding');
 SELECT cmp_ok(agreement('EXECUTE recent(%L, ''90 days'')'), '>=', 0.97,
 	'decay: the rows of an exact computation over the nearest 200');
-SELECT is(ids_of(format('EXECUTE recent(%L, ''1000000 days'')', :'q')),
+SELECT is(ids_of(format('EXECUTE recent(%L, ''1000000000 days'')', :'q')),
 	ids_of(format('SELECT id FROM docs ORDER BY embedding <=> %L LIMIT 10', :'q')),
 	'decay: very slow, the nearest');
 INSERT INTO docs (id, tenant, readers, body, created, embedding)
