@@ -473,10 +473,6 @@ gpugraph_calibrate(PG_FUNCTION_ARGS)
 
 	GgOpenMergeTarget(&merge, "gpugraph_calibrate()", PG_GETARG_OID(0), &inspected);
 	PreventCommandIfReadOnly("gpugraph_calibrate()");
-	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &inspected);
-	merge.heap = inspected.heap;
-	merge.index = inspected.index;
-	merge.heap_oid = RelationGetRelid(merge.heap);
 	done = GgCalibrate(&merge);
 	GgCloseInspected(&inspected);
 	PG_RETURN_BOOL(done);

@@ -6,8 +6,8 @@
 # Printed: HOLDOUT + COUNT lines of name, section and summary. Packages that people install for
 # themselves come first: libraries, debug symbols, documentation, plugins, and packages with another
 # one's summary are left out unless there are too few others. Of each kind those with the smallest
-# hashes of their names are taken, the same ones in every run; what QUESTIONS (question, tab, names)
-# expect, and what is named, is always among them, and not held out.
+# hashes of their names are taken, the same ones in every run. What QUESTIONS (question, tab, names)
+# expect, and what is named, is always among them, first of those that are not held out.
 use strict;
 use warnings;
 
@@ -57,4 +57,5 @@ die "$0: only " . @rows . " packages\n" if @rows < 2 * $holdout;
 @rows = sort { $a->[1] <=> $b->[1] || $a->[2] cmp $b->[2] } @rows;
 my @held = (grep { $_->[0] } @rows)[ 0 .. $holdout - 1 ];
 my %held = map { $_->[2] => 1 } @held;
-print map { $_->[2] } @held, grep { !$held{ $_->[2] } } @rows;
+my @others = grep { !$held{ $_->[2] } } @rows;
+print map { $_->[2] } @held, (grep { !$_->[0] } @others), grep { $_->[0] } @others;
