@@ -49,7 +49,7 @@
  * So what a graph of the pools lacked was the choice of its edges; what the rounds add to (d) is
  * little.  Tried for the pools alone: as many pairs for each farther node, whatever its place,
  * prunes near edges, too; reverse edges after the last round, S of 48 and 64, R = 96, three rounds:
- * no gain (RESULTS.md).
+ * no gain.
  *
  * Tried: to start from cells alone, without GNND.  At itopk 16, 24, 32 and 64, with clusters (LID
  * 14.2), -0.0025 -0.0016 -0.0006 -0.0004 in 2.1 s, where one iteration has -0.0018 -0.0010 -0.0004
