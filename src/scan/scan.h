@@ -610,7 +610,7 @@ GgNeedSource(GgScanOpaque *so, GgStream *stream)
 	if (stream->source.index != NULL)
 		return;
 	GgSourceInit(&stream->source, so->index, so->meta, stream->segment, so->query);
-	if (so->quiet && stream->segment->id == so->left_out_node.segment)
+	if (stream->segment->id == so->left_out_node.segment)
 		stream->source.left_out = so->left_out_node.node;
 	if (stream->source.coded)
 		GgUseCodes(so, stream);

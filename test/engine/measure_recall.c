@@ -7,8 +7,8 @@
  *
  * BASE and QUERIES are row-major float32; METRIC is l2, ip, cosine or l1 (rows under cosine get
  * unit length here).  GRAPH is an algorithm and its parameters (algorithm_option.h), and behind it
- * maybe @SEARCH[,SEARCH ...]: auto, small[:WALKS], large[:DELTA], or by codes, int8, int4 or
- * int2[:NODES MEASURED BY ROW]; then ns/dist has the time of these, too.
+ * maybe @SEARCH[,SEARCH ...]: auto, small[:WALKS], large[:DELTA], or by codes, int8 or
+ * int4[:NODES MEASURED BY ROW]; then ns/dist has the time of these, too.
  * Not a test: it asserts nothing.  To build it, from the top:
  *
  *	make -C test/engine all NAMES=measure_recall
