@@ -109,10 +109,11 @@ typedef enum GgSwitch
 	GG_PARTITION_SEARCH = 1 << 3,
 	GG_RANGE_SEARCH = 1 << 4,
 	GG_RANK_ORDER = 1 << 5,
-	GG_SEMI_JOINS = 1 << 6,
-	GG_SORT_KEYS = 1 << 7,
-	GG_TOLD_SETS = 1 << 8,
-	GG_UNREAD_DISTANCE = 1 << 9
+	GG_READ_AHEAD = 1 << 6,
+	GG_SEMI_JOINS = 1 << 7,
+	GG_SORT_KEYS = 1 << 8,
+	GG_TOLD_SETS = 1 << 9,
+	GG_UNREAD_DISTANCE = 1 << 10
 } GgSwitch;
 
 static inline bool

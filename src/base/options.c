@@ -120,7 +120,7 @@ AddParameters(void)
 /* The names of GgSwitch, by their bits. */
 static const char *const switches[] = {
 	"autoprewarm", "bitmap_filter", "distance_bound", "partition_search", "range_search",
-	"rank_order", "semi_joins", "sort_keys", "told_sets", "unread_distance"
+	"rank_order", "read_ahead", "semi_joins", "sort_keys", "told_sets", "unread_distance"
 };
 
 /* The bits of a list of names; -1: it is no list.  *unknown: a name that no switch has, or NULL. */

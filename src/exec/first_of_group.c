@@ -53,15 +53,7 @@ ExecFirstOfGroup(CustomScanState *css)
 		if (TupIsNull(slot))
 			return ExecClearTuple(projection != NULL ? projection->pi_state.resultslot : scan);
 
-		/* what reads the row knows the kind of this slot, and not of the child's */
-		slot_getallattrs(slot);
-		ExecClearTuple(scan);
-		memcpy(scan->tts_values, slot->tts_values,
-			   scan->tts_tupleDescriptor->natts * sizeof(Datum));
-		memcpy(scan->tts_isnull, slot->tts_isnull,
-			   scan->tts_tupleDescriptor->natts * sizeof(bool));
-		ExecStoreVirtualTuple(scan);
-		(void) LookupTupleHashEntry(state->groups, scan, &is_first, NULL);
+		(void) LookupTupleHashEntry(state->groups, GgPassOn(css, slot), &is_first, NULL);
 	} while (!is_first);
 
 	if (projection == NULL)

@@ -34,6 +34,13 @@ extern const GgNodeKind gg_partitions;
  */
 extern const GgNodeKind gg_first_of_group;
 
+/*
+ * The plan's outer child is the outer side of a nested loop; its rows are those of the child.
+ * custom_private: the number of the column that is the query of a scan of the inner side, and the
+ * parameter by which the loop hands it over.
+ */
+extern const GgNodeKind gg_read_ahead;
+
 static inline bool
 GgIsNode(const PlanState *state, const GgNodeKind *kind)
 {
@@ -60,6 +67,23 @@ GgReScanChildren(CustomScanState *css)
 	}
 }
 
+/*
+ * The row of the child as one of the node's own.  What reads it knows the kind of its slot, and not
+ * of the child's.
+ */
+static inline TupleTableSlot *
+GgPassOn(CustomScanState *css, TupleTableSlot *slot)
+{
+	TupleTableSlot *scan = css->ss.ss_ScanTupleSlot;
+	const int	natts = scan->tts_tupleDescriptor->natts;
+
+	slot_getallattrs(slot);
+	ExecClearTuple(scan);
+	memcpy(scan->tts_values, slot->tts_values, natts * sizeof(Datum));
+	memcpy(scan->tts_isnull, slot->tts_isnull, natts * sizeof(bool));
+	return ExecStoreVirtualTuple(scan);
+}
+
 static inline Node *
 GgMakeNodeState(CustomScan *plan)
 {
@@ -78,5 +102,11 @@ extern uint32 GgMostBitmapTids(void);
 
 /* Is it a gg_partitions?  The executor will ask for `limit` rows of it; 0: not known. */
 extern bool GgTellPartitions(PlanState *node, uint32 limit);
+
+/* A nested loop: where its outer side reads ahead, that is to know the inner side's scan. */
+extern void GgTellReadAhead(const PlanState *join);
+
+/* Is the scan's query this parameter of a nested loop? */
+extern bool GgIsOrderedBy(const IndexScan *scan, int param);
 
 #endif							/* GG_NODES_H */

@@ -92,6 +92,8 @@ RowsOfInput(const PlanState *node, uint32 rows)
 		case T_ResultState:
 		case T_SubqueryScanState:
 			return node->qual == NULL ? rows : 0;
+		case T_CustomScanState:
+			return GgIsNode(node, &gg_read_ahead) ? rows : 0;
 		default:
 			return 0;
 	}
@@ -109,7 +111,8 @@ PassesOn(const PlanState *node)
 		case T_SubqueryScanState:
 			return true;
 		case T_CustomScanState:
-			return GgIsNode(node, &gg_bitmap_scan) || GgIsNode(node, &gg_first_of_group);
+			return GgIsNode(node, &gg_bitmap_scan) || GgIsNode(node, &gg_first_of_group) ||
+				GgIsNode(node, &gg_read_ahead);
 		default:
 			return false;
 	}
@@ -142,6 +145,7 @@ TellScans(PlanState *planstate, void *context)
 								  Max(planstate->plan->plan_rows, 1), GG_MOST_EXPECTED);
 	if (!IsA(planstate, NestLoopState))
 		return planstate_tree_walker(planstate, TellScans, &input);
+	GgTellReadAhead(planstate);
 	/* the outer side is told twice */
 	(void) planstate_tree_walker(planstate, TellScans, &(GgAsked) {0});
 	return TellScans(outerPlanState(planstate), &input);

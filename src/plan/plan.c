@@ -10,8 +10,8 @@
  * it by NULL in the finished plan.
  *
  * The same hook sees whether the query is a cursor's, which cost.c asks, has queries that order by
- * ranks changed (rank_order.c), has others planned twice (semi_join.c), and gives index scans for
- * other sort keys their last touch (sort_key.c).
+ * ranks changed (rank_order.c), has others planned twice (semi_join.c), gives index scans for other
+ * sort keys their last touch (sort_key.c), and has outer rows read ahead (ahead_plan.c).
  */
 #include "exec/nodes.h"
 #include "plan/planner.h"
@@ -193,6 +193,7 @@ PlanOnce(GG_PLANNER_PARAMETERS)
 static PlannedStmt *
 PlanQuery(GG_PLANNER_PARAMETERS)
 {
+	const bool	reads_ahead = GgMayReadAhead(parse);
 	Query	   *copy = NULL;
 	PlannedStmt *stmt;
 	GgJoinTime	longest;
@@ -217,6 +218,8 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	foreach(cell, stmt->subplans)
 		SkipInQuery((Plan *) lfirst(cell));
 	GgSearchPartitionsTogether(stmt);
+	if (reads_ahead)
+		GgReadOuterRowsAhead(stmt);
 	return stmt;
 }
 
@@ -240,4 +243,5 @@ GgInitPlanner(void)
 	RegisterCustomScanMethods(&gg_bitmap_scan.plan);
 	RegisterCustomScanMethods(&gg_partitions.plan);
 	RegisterCustomScanMethods(&gg_first_of_group.plan);
+	RegisterCustomScanMethods(&gg_read_ahead.plan);
 }

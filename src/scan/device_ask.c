@@ -449,10 +449,24 @@ NoteFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 	device->matches = palloc(nlists * sizeof(uint64));
 }
 
+/* The first lists came from elsewhere than GgAskLists(). */
+static void
+CountReranked(GgScanOpaque *so, const gg_request *request)
+{
+	so->reranked += (uint64) pg_popcount32(request->lists & ~request->measured &
+										   so->device.ref.coded) *
+		RerankSize(so, &request->params);
+}
+
 static bool
 AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 {
 	NoteFirst(so, ask, deep);
+	if (so->ahead != NULL && GgTakeAhead(so, ask, so->device.keys))
+	{
+		CountReranked(so, &ask->request);
+		return true;
+	}
 	return GgAskLists(so, ask, so->device.keys, so->device.matches);
 }
 
@@ -530,12 +544,29 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	return ask;
 }
 
+/*
+ * Have lists of all rows be as long as those of walks, since these go together with those of other
+ * queries or indexes.  More rows come from behind the last key.  False: that is too short.
+ */
+static bool
+ShortenDeep(const GgScanOpaque *so, GgAsk *ask)
+{
+	const uint64 limited = GG_LIMITED_WALK(so->limit);
+
+	if (so->limit == 0 || limited > GG_MAX_ITOPK)
+		return false;
+	GgAskForWalks(so, ask, ask->request.lists, (uint32) limited);
+	return true;
+}
+
 static bool
 AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
 	bool		deep;
 	GgAsk		ask = FirstWithoutFilter(so, &deep);
 
+	if (deep && so->ahead != NULL)
+		(void) ShortenDeep(so, &ask);
 	ask.meanwhile = meanwhile;
 	return AskFirst(so, &ask, deep);
 }
@@ -595,7 +626,6 @@ bool
 GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep)
 {
 	GgDeviceAnswer *device = &so->device;
-	const uint64 limited = GG_LIMITED_WALK(so->limit);
 
 	device->missing = device->walked = device->ref.avoid = 0;
 	device->uncertain = false;
@@ -603,13 +633,7 @@ GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep)
 		device->ref.nothers > 0 || device->ref.rowless != 0)
 		return false;
 	*ask = FirstWithoutFilter(so, deep);
-	if (!*deep)
-		return true;
-	if (so->limit == 0 || limited > GG_MAX_ITOPK)
-		return false;
-	/* of the length of a walk's, so that they go together; more come from behind the last key */
-	GgAskForWalks(so, ask, ask->request.lists, (uint32) limited);
-	return true;
+	return !*deep || ShortenDeep(so, ask);
 }
 
 void
@@ -621,9 +645,7 @@ GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, bool deep, const uint64 *keys)
 	NoteFirst(so, ask, deep);
 	memcpy(so->device.keys, keys,
 		   (Size) gg_request_lists(request) * request->params.k * sizeof(uint64));
-	so->reranked += (uint64) pg_popcount32(request->lists & ~request->measured &
-										   so->device.ref.coded) *
-		RerankSize(so, &request->params);
+	CountReranked(so, request);
 	so->device.answered = true;
 	MemoryContextSwitchTo(old);
 }

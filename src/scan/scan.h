@@ -222,6 +222,7 @@ struct GgScanOpaque
 	bool		all_exact;		/* measure every row; set by who opens the scan */
 	bool		range;			/* all rows within a distance, in no order */
 	bool		look;			/* the planner's, for a few rows; see look.c */
+	struct GgListsAhead *ahead; /* of queries that are known before; or NULL; likewise */
 	bool		by_function;	/* no statement asks, but a function of ours; likewise */
 	bool		quiet;			/* not counted: a look, or recall is measured; likewise */
 	GgNode		left_out_node;	/* not found, nor gone through on the CPU; likewise */
@@ -292,6 +293,24 @@ extern bool GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so));
  */
 extern bool GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep);
 extern void GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, bool deep, const uint64 *keys);
+
+/* ---- lists_ahead.c ------------------------------------------------------ */
+
+typedef struct GgListsAhead GgListsAhead;
+
+/* To be set in so->ahead of a scan whose next queries will be known.  It is empty. */
+extern GgListsAhead *GgNewListsAhead(void);
+
+/* How many queries go into one request, and the bytes that each takes; 0: they cannot be asked. */
+extern uint32 GgRoomAhead(const GgListsAhead *ahead, Size *bytes);
+
+/* Drop all queries; add one of the scan of this index; ask for the lists of all: are they there? */
+extern void GgForgetAhead(GgListsAhead *ahead);
+extern void GgAddAhead(GgListsAhead *ahead, Relation index, Datum value);
+extern bool GgAskAhead(GgListsAhead *ahead);
+
+/* The scan is to ask for this.  True: keys has the answer.  Else the next queries ask for it. */
+extern bool GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys);
 
 /* Which engine answers, and why, for the counters. */
 static inline GgReason

@@ -1,0 +1,226 @@
+/*
+ * read_ahead.c
+ *		The executor's node that reads the outer rows of a join ahead, for their queries.
+ *
+ * It stands below a nested loop whose inner side is a scan of ours, begun anew for each outer row
+ * in the order of the distance from that row's vector.  It reads some outer rows, asks a device for
+ * the first lists of all of their queries (scan/lists_ahead.c), and hands the rows on one by one.
+ * All else is core's: the join, and the inner scan, which finds its lists.
+ *
+ * The first rows are handed on one by one, and then four times as many as before are read each
+ * time.  So where somebody stops early, one in five queries at least was not asked for in vain.
+ * Where the last scan did not ask a device for what many queries can share, rows go one by one.
+ */
+#include "exec/nodes.h"
+#include "scan/scan.h"
+
+#include "commands/explain.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/memutils.h"
+
+/* How many times as many rows are read as the time before. */
+#define GROWTH				4
+
+typedef struct ReadAhead
+{
+	CustomScanState css;
+	AttrNumber	column;			/* of the outer row: the query */
+	const IndexScanState *scan; /* NULL: none is known */
+	GgListsAhead *lists;
+	MemoryContext context;		/* of rows */
+	MinimalTuple *rows;
+	uint32		nrows;
+	uint32		next;			/* of these */
+	uint32		most;			/* that were read at a time */
+	bool		ended;			/* the outer side has no other row */
+	TupleTableSlot *slot;		/* of a row that was kept */
+	uint64		nqueries;		/* for EXPLAIN: that were asked for ahead, and by how many ... */
+	uint64		nrequests;		/* ... requests */
+} ReadAhead;
+
+/* How many rows to read, and the bytes that each query takes. */
+static uint32
+RowsToRead(ReadAhead *state, Size *bytes)
+{
+	GgScanOpaque *so;
+	uint32		room;
+
+	*bytes = 0;
+	/* it begins with the first row */
+	if (state->scan == NULL || state->scan->iss_ScanDesc == NULL)
+		return 1;
+	so = (GgScanOpaque *) state->scan->iss_ScanDesc->opaque;
+	if (so->ahead == NULL)
+		so->ahead = state->lists;
+	room = GgRoomAhead(state->lists, bytes);
+	return Max(Min(state->most * GROWTH, room), 1);
+}
+
+static void
+KeepRow(ReadAhead *state, TupleTableSlot *slot)
+{
+	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
+	MemoryContext old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+	bool		isnull;
+	Datum		query = slot_getattr(slot, state->column, &isnull);
+
+	ResetExprContext(econtext);
+	if (!isnull)
+		GgAddAhead(state->lists, state->scan->iss_RelationDesc, query);
+	MemoryContextSwitchTo(state->context);
+	state->rows[state->nrows++] = ExecCopySlotMinimalTuple(slot);
+	MemoryContextSwitchTo(old);
+}
+
+/* Read rows, within work_mem, and ask for their lists. */
+static void
+ReadRows(ReadAhead *state, uint32 most, Size query_bytes)
+{
+	Size		bytes = 0;
+	uint32		n = 0;
+
+	MemoryContextReset(state->context);
+	state->rows = MemoryContextAlloc(state->context, most * sizeof(MinimalTuple));
+	state->nrows = state->next = 0;
+	GgForgetAhead(state->lists);
+	while (n < most && bytes < work_mem * (Size) 1024)
+	{
+		TupleTableSlot *slot = ExecProcNode(outerPlanState(state));
+
+		CHECK_FOR_INTERRUPTS();
+		state->ended = TupIsNull(slot);
+		if (state->ended)
+			break;
+		KeepRow(state, slot);
+		bytes += state->rows[n++]->t_len + query_bytes;
+	}
+	state->most = n;
+	if (n > 1 && GgAskAhead(state->lists))
+	{
+		state->nqueries += n;
+		state->nrequests++;
+	}
+}
+
+static TupleTableSlot *
+ExecReadAhead(CustomScanState *css)
+{
+	ReadAhead  *state = (ReadAhead *) css;
+	TupleTableSlot *slot = NULL;
+
+	if (state->next == state->nrows && !state->ended)
+	{
+		Size		bytes;
+		const uint32 most = RowsToRead(state, &bytes);
+
+		if (most > 1)
+			ReadRows(state, most, bytes);
+		else
+		{
+			slot = ExecProcNode(outerPlanState(css));
+			state->ended = TupIsNull(slot);
+			state->most = 1;
+		}
+	}
+	if (state->next < state->nrows)
+		slot = ExecStoreMinimalTuple(state->rows[state->next++], state->slot, false);
+	if (TupIsNull(slot))
+		return ExecClearTuple(css->ss.ss_ScanTupleSlot);
+	return GgPassOn(css, slot);
+}
+
+static void
+BeginReadAhead(CustomScanState *css, EState *estate, int eflags)
+{
+	ReadAhead  *state = (ReadAhead *) css;
+	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
+
+	outerPlanState(css) = ExecInitNode(outerPlan(plan), estate, eflags);
+	state->column = (AttrNumber) linitial_int(plan->custom_private);
+	state->lists = GgNewListsAhead();
+	state->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph rows ahead",
+										   ALLOCSET_DEFAULT_SIZES);
+	state->slot = ExecInitExtraTupleSlot(estate, css->ss.ss_ScanTupleSlot->tts_tupleDescriptor,
+										 &TTSOpsMinimalTuple);
+}
+
+static void
+EndReadAhead(CustomScanState *css)
+{
+	ExecEndNode(outerPlanState(css));
+}
+
+static void
+ReScanReadAhead(CustomScanState *css)
+{
+	ReadAhead  *state = (ReadAhead *) css;
+
+	state->nrows = state->next = state->most = 0;
+	state->ended = false;
+	if (outerPlanState(css)->chgParam == NULL)
+		ExecReScan(outerPlanState(css));
+}
+
+static void
+ExplainReadAhead(CustomScanState *css, List *ancestors, ExplainState *es)
+{
+	const ReadAhead *state = (const ReadAhead *) css;
+
+	if (!es->analyze)
+		return;
+	ExplainPropertyUInteger("Queries Asked Ahead", NULL, state->nqueries, es);
+	ExplainPropertyUInteger("Requests", NULL, state->nrequests, es);
+}
+
+bool
+GgIsOrderedBy(const IndexScan *scan, int param)
+{
+	const Node *query;
+
+	if (list_length(scan->indexorderby) != 1)
+		return false;
+	query = lsecond(linitial_node(OpExpr, scan->indexorderby)->args);
+	return IsA(query, Param) && ((const Param *) query)->paramkind == PARAM_EXEC &&
+		((const Param *) query)->paramid == param;
+}
+
+/* The scan that a node reads ahead for. */
+typedef struct ToFind
+{
+	int			param;
+	const IndexScanState *scan;
+} ToFind;
+
+static bool
+FindScan(PlanState *state, void *context)
+{
+	ToFind	   *wanted = context;
+
+	if (IsA(state, IndexScanState) && GgIsOrderedBy((const IndexScan *) state->plan, wanted->param))
+		wanted->scan = (const IndexScanState *) state;
+	return wanted->scan != NULL || planstate_tree_walker(state, FindScan, context);
+}
+
+void
+GgTellReadAhead(const PlanState *join)
+{
+	ReadAhead  *state = (ReadAhead *) outerPlanState(join);
+	ToFind		wanted = {0};
+
+	if (!GgIsNode(&state->css.ss.ps, &gg_read_ahead))
+		return;
+	wanted.param = lsecond_int(((const CustomScan *) state->css.ss.ps.plan)->custom_private);
+	(void) FindScan(innerPlanState(join), &wanted);
+	state->scan = wanted.scan;
+}
+
+const GgNodeKind gg_read_ahead = {
+	GG_NODE_NAMES("GpugraphReadAhead"),
+	.exec.BeginCustomScan = BeginReadAhead,
+	.exec.ExecCustomScan = ExecReadAhead,
+	.exec.EndCustomScan = EndReadAhead,
+	.exec.ReScanCustomScan = ReScanReadAhead,
+	.exec.ExplainCustomScan = ExplainReadAhead,
+	.state_bytes = sizeof(ReadAhead)
+};
