@@ -417,17 +417,50 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 #endif
 
 /*
- * A hash table of the executor's for groups of rows in virtual slots.  It lies in the context, and
- * is gone when that is reset.
+ * A hash table of the executor's for groups of rows in virtual slots, with a number for each.  It
+ * lies in the context, and is gone when that is reset.
  */
 #if PG_VERSION_NUM >= 180000
 #define GgMakeGroups(parent, desc, n, columns, equal, hash, collations, context, per_row) \
-	BuildTupleHashTable(parent, desc, &TTSOpsVirtual, n, columns, equal, hash, collations, 256, 0, \
-						context, context, per_row, false)
+	BuildTupleHashTable(parent, desc, &TTSOpsVirtual, n, columns, equal, hash, collations, 256, \
+						sizeof(uint64), context, context, per_row, false)
+#define GgNumberOfGroup(table, entry)	((uint64 *) TupleHashEntryGetAdditional(table, entry))
 #else
 #define GgMakeGroups(parent, desc, n, columns, equal, hash, collations, context, per_row) \
 	BuildTupleHashTable(parent, desc, n, columns, equal, hash, collations, 256, 0, context, \
 						per_row, false)
+#define GgNumberOfGroup(table, entry)	((uint64 *) &(entry)->additional)
+#endif
+
+/* A condition on a window's number by which its rows may end: number op operand, or the reverse. */
+typedef struct GgRunCondition
+{
+	Oid			opno;
+	bool		number_first;
+	Node	   *operand;
+} GgRunCondition;
+
+#if PG_VERSION_NUM >= 170000
+#define GgRunConditions(function, window)	((function)->runCondition)
+
+static inline GgRunCondition
+GgReadRunCondition(const void *condition)
+{
+	const WindowFuncRunCondition *run = condition;
+
+	return (GgRunCondition) {run->opno, run->wfunc_left, (Node *) run->arg};
+}
+#else
+#define GgRunConditions(function, window)	((window)->runCondition)
+
+static inline GgRunCondition
+GgReadRunCondition(const void *condition)
+{
+	const OpExpr *run = condition;
+	const bool	first = IsA(linitial(run->args), WindowFunc);
+
+	return (GgRunCondition) {run->opno, first, first ? lsecond(run->args) : linitial(run->args)};
+}
 #endif
 
 /* The pages of a bitmap, in order. */

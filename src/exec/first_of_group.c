@@ -1,9 +1,11 @@
 /*
  * first_of_group.c
- *		The executor's node for the first row of each group, in the order in which rows come.
+ *		The executor's node for the first rows of each group, in the order in which rows come.
  *
- * Rows of groups that were seen are passed over.  What is equal is so by the operators of GROUP BY;
- * NULLs are one group.  Groups are kept until the scan ends: no more of them than were returned.
+ * Rows of groups that had theirs are passed over.  What is equal is so by the operators of GROUP
+ * BY; NULLs are one group.  Groups are kept until the scan ends: no more of them than were
+ * returned.  Where the node has a column more than its child, that is the row's number in its
+ * group, from 1 on.
  */
 #include "exec/nodes.h"
 
@@ -14,6 +16,7 @@ typedef struct FirstOfGroup
 {
 	CustomScanState css;
 	int			nkeys;
+	uint64		most;			/* rows of a group */
 	AttrNumber *columns;		/* 1 to nkeys */
 	Oid		   *equal;
 	FmgrInfo   *hash;
@@ -34,6 +37,17 @@ ForgetGroups(FirstOfGroup *state)
 								 state->css.ss.ps.ps_ExprContext->ecxt_per_tuple_memory);
 }
 
+/* Which of its group's rows is it? */
+static uint64
+NumberInGroup(FirstOfGroup *state, TupleTableSlot *slot)
+{
+	bool		is_new;
+	TupleHashEntry entry = LookupTupleHashEntry(state->groups, slot, &is_new, NULL);
+	uint64	   *number = GgNumberOfGroup(state->groups, entry);
+
+	return *number = is_new ? 1 : *number + 1;
+}
+
 static TupleTableSlot *
 ExecFirstOfGroup(CustomScanState *css)
 {
@@ -41,21 +55,22 @@ ExecFirstOfGroup(CustomScanState *css)
 	PlanState  *child = linitial(css->custom_ps);
 	ProjectionInfo *projection = css->ss.ps.ps_ProjInfo;
 	TupleTableSlot *scan = css->ss.ss_ScanTupleSlot;
-	bool		is_first;
+	const int	last = scan->tts_tupleDescriptor->natts - 1;
+	TupleTableSlot *slot;
+	uint64		n;
 
 	do
 	{
-		TupleTableSlot *slot;
-
 		CHECK_FOR_INTERRUPTS();
 		ResetExprContext(css->ss.ps.ps_ExprContext);
 		slot = ExecProcNode(child);
 		if (TupIsNull(slot))
 			return ExecClearTuple(projection != NULL ? projection->pi_state.resultslot : scan);
+		n = NumberInGroup(state, GgPassOn(css, slot));
+	} while (n > state->most);
 
-		(void) LookupTupleHashEntry(state->groups, GgPassOn(css, slot), &is_first, NULL);
-	} while (!is_first);
-
+	if (slot->tts_tupleDescriptor->natts <= last)
+		scan->tts_values[last] = Int64GetDatum((int64) n);
 	if (projection == NULL)
 		return scan;
 	css->ss.ps.ps_ExprContext->ecxt_scantuple = scan;
@@ -75,6 +90,7 @@ BeginFirstOfGroup(CustomScanState *css, EState *estate, int eflags)
 	state->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph groups",
 										   ALLOCSET_DEFAULT_SIZES);
 	state->nkeys = list_length(operators);
+	state->most = (uint64) linitial_int((const List *) lthird(plan->custom_private));
 	state->columns = palloc(state->nkeys * sizeof(AttrNumber));
 	state->collations = palloc(state->nkeys * sizeof(Oid));
 	equal = palloc(state->nkeys * sizeof(Oid));

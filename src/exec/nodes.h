@@ -29,8 +29,9 @@ extern const GgNodeKind gg_bitmap_scan;
 extern const GgNodeKind gg_partitions;
 
 /*
- * The plan has one child, whose columns are those of custom_scan_tlist.  The first of them make a
- * group.  custom_private: lists of their operators, and of their collations.
+ * The plan has one child, whose columns are those of custom_scan_tlist, but for a last one of it
+ * that may be the row's number in its group.  The first of them make a group.  custom_private:
+ * lists of their operators, of their collations, and of how many rows a group has at most.
  */
 extern const GgNodeKind gg_first_of_group;
 
@@ -69,18 +70,23 @@ GgReScanChildren(CustomScanState *css)
 
 /*
  * The row of the child as one of the node's own.  What reads it knows the kind of its slot, and not
- * of the child's.
+ * of the child's.  Columns that the child does not have are 0.
  */
 static inline TupleTableSlot *
 GgPassOn(CustomScanState *css, TupleTableSlot *slot)
 {
 	TupleTableSlot *scan = css->ss.ss_ScanTupleSlot;
-	const int	natts = scan->tts_tupleDescriptor->natts;
+	const int	natts = slot->tts_tupleDescriptor->natts;
 
 	slot_getallattrs(slot);
 	ExecClearTuple(scan);
 	memcpy(scan->tts_values, slot->tts_values, natts * sizeof(Datum));
 	memcpy(scan->tts_isnull, slot->tts_isnull, natts * sizeof(bool));
+	for (int i = natts; i < scan->tts_tupleDescriptor->natts; i++)
+	{
+		scan->tts_values[i] = 0;
+		scan->tts_isnull[i] = false;
+	}
 	return ExecStoreVirtualTuple(scan);
 }
 

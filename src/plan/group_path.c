@@ -1,29 +1,42 @@
 /*
  * group_path.c
- *		The planner's path for the groups that come first in the order of a distance.
+ *		The planner's paths for the first rows of each group in the order of a distance.
  *
- * SELECT g, min(d) FROM t GROUP BY g ORDER BY 2 LIMIT k: in the order of d, the first row of a
- * group has its least distance.  So the scan of an index in that order is read until k groups were
- * seen (exec/first_of_group.c), and the table is not.  Core makes no such path.
+ * In the order of d, the first row of a group has its least distance, and the n-th one the number
+ * n.  So the scan of an index in that order is read until LIMIT has its rows
+ * (exec/first_of_group.c), and the table is not.  Core makes no such path.
  *
- * The answer is as good as a search.  Groups without a vector, whose min(d) is NULL and comes last,
- * are left out, as rows without one are.
+ *	SELECT g, min(d) FROM t GROUP BY g ORDER BY 2 LIMIT k
+ *	SELECT ... FROM (SELECT ..., row_number() OVER (PARTITION BY g ORDER BY d) AS n FROM t) s
+ *		WHERE n <= 3 ORDER BY d LIMIT k
+ *	SELECT ... FROM (SELECT DISTINCT ON (g) ... FROM t ORDER BY g, d) s ORDER BY d LIMIT k
+ *
+ * The path of such a subquery has its rows in the order of d.  It is there only where the query
+ * around it has nothing but this subquery, and wants that order and a LIMIT.
+ *
+ * The answer is as good as a search.  Rows without a vector, whose d is NULL and comes last, are
+ * left out, and so are groups that have no others.
  */
 #include "exec/nodes.h"
 #include "plan/planner.h"
 #include "scan/monotone.h"
 
+#include "catalog/pg_opfamily_d.h"
+#include "catalog/pg_operator_d.h"
 #include "catalog/pg_type_d.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
 #include "optimizer/planner.h"
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/selfuncs.h"
 #include "utils/typcache.h"
 
 /* Rows that are near have more often the same group than rows at random. */
@@ -31,6 +44,20 @@
 
 /* A LIMIT that is not known when the query is planned. */
 #define GUESSED_LIMIT			10.0
+
+/* What such a path is made of. */
+typedef struct FirstRows
+{
+	List	   *groups;			/* SortGroupClauses */
+	Node	   *distance;
+	PathTarget *target;			/* what is wanted of a row */
+	PathTarget *rows;			/* what the scan's rows have: that by which they are grouped, ... */
+	List	   *columns;		/* what stands for these in the target, and then a row's number */
+	int			most;			/* rows of a group */
+	List	   *pathkeys;
+	double		ngroups;
+	double		wanted;			/* rows */
+} FirstRows;
 
 static create_upper_paths_hook_type prev_hook = NULL;
 
@@ -69,30 +96,23 @@ NeedsMore(Node *node, void *columns)
 	return expression_tree_walker(node, NeedsMore, columns);
 }
 
-/*
- * What rows of the scan have: that by which they are grouped, and the distance.  *columns: the same
- * with min() in the place of the distance.  NULL: the query wants more than that.
- */
-static PathTarget *
-RowTarget(PlannerInfo *root, const PathTarget *groups, Aggref *min, List **columns)
+/* The scan's rows begin with that by which they are grouped.  False: it cannot be hashed. */
+static bool
+BeginRows(PlannerInfo *root, FirstRows *first)
 {
-	PathTarget *rows = create_empty_pathtarget();
 	ListCell   *cell;
 
-	foreach(cell, root->parse->groupClause)
+	first->rows = create_empty_pathtarget();
+	foreach(cell, first->groups)
 	{
 		SortGroupClause *clause = lfirst_node(SortGroupClause, cell);
 
 		if (!clause->hashable)
-			return NULL;
-		add_column_to_pathtarget(rows, (Expr *) get_sortgroupclause_expr(clause,
-																		 root->processed_tlist), 0);
+			return false;
+		add_column_to_pathtarget(first->rows, (Expr *)
+								 get_sortgroupclause_expr(clause, root->processed_tlist), 0);
 	}
-	*columns = lappend(list_copy(rows->exprs), min);
-	add_column_to_pathtarget(rows, linitial_node(TargetEntry, min->args)->expr, 0);
-	if (NeedsMore((Node *) groups->exprs, *columns))
-		return NULL;
-	return set_pathtarget_cost_width(root, rows);
+	return true;
 }
 
 /* Operators and collations of the columns that make a group. */
@@ -153,26 +173,20 @@ static const CustomPathMethods path_methods = {
 };
 
 static void
-AddGroupPath(PlannerInfo *root, IndexOptInfo *index, RelOptInfo *groups, Aggref *min)
+AddFirstRows(PlannerInfo *root, IndexOptInfo *index, RelOptInfo *output, const FirstRows *first)
 {
-	const double ngroups = Max(((Path *) linitial(groups->pathlist))->rows, 1);
 	const double limit = root->limit_tuples;
 	RelOptInfo *rel = index->rel;
-	OpExpr	   *order = GgDistanceOf(index, (Node *) linitial_node(TargetEntry, min->args)->expr);
+	OpExpr	   *order = GgDistanceOf(index, first->distance);
 	CustomPath *path = makeNode(CustomPath);
-	PathTarget *target;
 	IndexPath  *scan;
-	List	   *columns;
 	bool		dropped;
 
 	if (order == NULL || !op_strict(order->opno))
 		return;
-	target = RowTarget(root, groups->reltarget, min, &columns);
-	if (target == NULL)
-		return;
 	/* so many rows are read of what is priced */
-	root->limit_tuples = clamp_row_est(GroupsWanted(root->parse) * NEAR_ROWS_PER_GROUP *
-									   rel->rows / ngroups);
+	root->limit_tuples = clamp_row_est(first->wanted * NEAR_ROWS_PER_GROUP * rel->rows /
+									   (first->ngroups * first->most));
 	scan = create_index_path(root, index, GgMatchClauses(root, index, &dropped),
 							 list_make1(order), list_make1_int(0), GgNoOrder(),
 							 ForwardScanDirection, false, NULL, 1.0, false);
@@ -180,42 +194,265 @@ AddGroupPath(PlannerInfo *root, IndexOptInfo *index, RelOptInfo *groups, Aggref 
 	if (GgPathIsRefused(&scan->path))
 		return;
 	path->path.pathtype = T_CustomScan;
-	path->path.parent = groups;
-	path->path.pathtarget = groups->reltarget;
-	path->path.rows = ngroups;
+	path->path.parent = output;
+	path->path.pathtarget = first->target;
+	path->path.rows = clamp_row_est(Min(first->ngroups * first->most, rel->rows));
 	path->path.startup_cost = scan->path.startup_cost;
 	path->path.total_cost = scan->path.total_cost + rel->rows * cpu_operator_cost;
-	path->path.pathkeys = root->sort_pathkeys;
-	path->custom_paths = list_make1(create_projection_path(root, rel, &scan->path, target));
-	path->custom_private = list_make2(GroupKeys(root->parse->groupClause, columns), columns);
+	path->path.pathkeys = first->pathkeys;
+	path->custom_paths = list_make1(create_projection_path(root, rel, &scan->path,
+														   set_pathtarget_cost_width(root,
+																					 first->rows)));
+	path->custom_private = list_make2(lappend(GroupKeys(first->groups, first->columns),
+											  list_make1_int(first->most)), first->columns);
 	path->methods = &path_methods;
-	add_path(groups, &path->path);
+	add_path(output, &path->path);
+}
+
+/* ---- min() of each group -------------------------------------------------- */
+
+static bool
+FirstOfGroups(PlannerInfo *root, RelOptInfo *output, FirstRows *first)
+{
+	Aggref	   *min = LeadingMin(root);
+
+	if (min == NULL || output->pathlist == NIL)
+		return false;
+	first->groups = root->parse->groupClause;
+	if (!BeginRows(root, first))
+		return false;
+	first->distance = (Node *) linitial_node(TargetEntry, min->args)->expr;
+	first->columns = lappend(list_copy(first->rows->exprs), min);
+	add_column_to_pathtarget(first->rows, (Expr *) first->distance, 0);
+	first->target = output->reltarget;
+	first->most = 1;
+	first->pathkeys = root->sort_pathkeys;
+	first->ngroups = Max(((Path *) linitial(output->pathlist))->rows, 1);
+	first->wanted = GroupsWanted(root->parse);
+	return !NeedsMore((Node *) first->target->exprs, first->columns);
+}
+
+/* ---- subqueries ----------------------------------------------------------- */
+
+/* Is there nothing in the query that has rows of its own, or needs more of them than LIMIT? */
+static bool
+IsPlain(const Query *query)
+{
+	return !query->hasAggs && query->groupClause == NIL && query->groupingSets == NIL &&
+		query->havingQual == NULL && !query->hasTargetSRFs && query->rowMarks == NIL &&
+		query->setOperations == NULL;
+}
+
+static bool
+AscendsAsDistance(const SortGroupClause *clause)
+{
+	return clause->sortop == Float8LessOperator && !clause->nulls_first;
+}
+
+/* Are rows that leave the subquery passed over for their numbers alone? */
+static bool
+TakesAllButNumbers(const PlannerInfo *root, const RelOptInfo *subquery)
+{
+	ListCell   *cell;
+
+	foreach(cell, subquery->baserestrictinfo)
+	{
+		List	   *vars = pull_var_clause((Node *) lfirst_node(RestrictInfo, cell)->clause, 0);
+		ListCell   *var;
+
+		foreach(var, vars)
+			if (lfirst_node(Var, var)->varattno <= 0 ||
+				!IsA(get_tle_by_resno(root->processed_tlist,
+									  lfirst_node(Var, var)->varattno)->expr, WindowFunc))
+				return false;
+	}
+	return true;
+}
+
+/*
+ * The expression of a subquery in whose order the query around it wants rows, up to a LIMIT; or
+ * NULL.  Nothing else may be in FROM, and no condition may drop rows: the scan does not know how
+ * many.  Where the subquery is one of WITH or of an expression, the query around it has no tables
+ * yet.
+ */
+static Node *
+WantedOrder(const PlannerInfo *root)
+{
+	const PlannerInfo *parent = root->parent_root;
+	const Query *query;
+	const RelOptInfo *subquery;
+	const RangeTblRef *from;
+	const Var  *key;
+
+	if (parent == NULL || parent->simple_rel_array == NULL)
+		return NULL;
+	query = parent->parse;
+	if (!IsPlain(query) || query->hasWindowFuncs || query->distinctClause != NIL ||
+		query->limitCount == NULL || query->limitOption != LIMIT_OPTION_COUNT ||
+		query->sortClause == NIL || list_length(query->jointree->fromlist) != 1 ||
+		!AscendsAsDistance(linitial(query->sortClause)))
+		return NULL;
+	from = linitial(query->jointree->fromlist);
+	key = (const Var *) get_sortgroupclause_expr(linitial(query->sortClause), query->targetList);
+	if (!IsA(from, RangeTblRef) || !IsA(key, Var) || key->varno != from->rtindex ||
+		key->varattno <= 0)
+		return NULL;
+	subquery = parent->simple_rel_array[from->rtindex];
+	if (subquery->rtekind != RTE_SUBQUERY || subquery->subroot != NULL ||
+		!TakesAllButNumbers(root, subquery))
+		return NULL;
+	return (Node *) get_tle_by_resno(root->processed_tlist, key->varattno)->expr;
+}
+
+/* The largest number that conditions on it let pass, of which core's WindowAgg would see; or 0. */
+static int
+MostByConditions(const WindowFunc *number, const WindowClause *window)
+{
+	int64		most = PG_INT32_MAX;
+	ListCell   *cell;
+
+	if (GgRunConditions(number, window) == NIL)
+		return 0;
+	foreach(cell, GgRunConditions(number, window))
+	{
+		GgRunCondition condition = GgReadRunCondition(lfirst(cell));
+		const Const *value = (const Const *) condition.operand;
+		int			strategy = get_op_opfamily_strategy(condition.opno, INTEGER_BTREE_FAM_OID);
+		int64		number_of;
+
+		if (!IsA(value, Const) || value->constisnull ||
+			(value->consttype != INT4OID && value->consttype != INT8OID))
+			return 0;
+		if (!condition.number_first)
+			strategy = BTMaxStrategyNumber + 1 - strategy;
+		number_of = value->consttype == INT4OID ? DatumGetInt32(value->constvalue) :
+			DatumGetInt64(value->constvalue);
+		if (strategy == BTLessStrategyNumber)
+			most = Min(most, number_of - 1);
+		else if (strategy == BTLessEqualStrategyNumber)
+			most = Min(most, number_of);
+		else
+			return 0;
+	}
+	return (int) Max(most, 0);
+}
+
+/* Add what else is wanted of a row.  False: it is of a window, and not its number. */
+static bool
+AddColumns(FirstRows *first, const WindowFunc *number)
+{
+	ListCell   *cell;
+
+	foreach(cell, first->target->exprs)
+	{
+		if (number != NULL && equal(lfirst(cell), number))
+			continue;
+		if (contain_window_function(lfirst(cell)))
+			return false;
+		if (!list_member(first->rows->exprs, lfirst(cell)))
+			add_column_to_pathtarget(first->rows, lfirst(cell), 0);
+	}
+	first->columns = list_copy(first->rows->exprs);
+	if (number != NULL)
+		first->columns = lappend(first->columns, (void *) number);
+	return true;
+}
+
+/* SELECT DISTINCT ON (g) ... ORDER BY g, d */
+static bool
+FirstByDistinct(PlannerInfo *root, FirstRows *first)
+{
+	const Query *query = root->parse;
+
+	if (!query->hasDistinctOn || query->hasWindowFuncs ||
+		list_length(query->sortClause) != list_length(query->distinctClause) + 1)
+		return false;
+	first->groups = query->distinctClause;
+	first->pathkeys = list_make1(llast(query->sortClause));
+	first->most = 1;
+	return BeginRows(root, first) && AddColumns(first, NULL);
+}
+
+/* SELECT ..., row_number() OVER (PARTITION BY g ORDER BY d) */
+static bool
+FirstByNumber(PlannerInfo *root, FirstRows *first)
+{
+	const Query *query = root->parse;
+	const WindowFunc *number = NULL;
+	const WindowClause *window;
+	ListCell   *cell;
+
+	if (!query->hasWindowFuncs || list_length(query->windowClause) != 1 ||
+		query->distinctClause != NIL || query->sortClause != NIL)
+		return false;
+	window = linitial_node(WindowClause, query->windowClause);
+	foreach(cell, first->target->exprs)
+		if (IsA(lfirst(cell), WindowFunc))
+			number = lfirst(cell);
+	if (number == NULL || number->winfnoid != F_ROW_NUMBER || number->aggfilter != NULL ||
+		window->partitionClause == NIL || list_length(window->orderClause) != 1)
+		return false;
+	first->groups = window->partitionClause;
+	first->pathkeys = list_copy(window->orderClause);
+	first->most = MostByConditions(number, window);
+	return first->most > 0 && BeginRows(root, first) && AddColumns(first, number);
+}
+
+static bool
+FirstOfSubquery(PlannerInfo *root, FirstRows *first)
+{
+	const Query *query = root->parse;
+	SortGroupClause *order;
+
+	first->distance = WantedOrder(root);
+	if (first->distance == NULL || !IsPlain(query) || query->limitCount != NULL ||
+		query->limitOffset != NULL)
+		return false;
+	first->target = root->upper_targets[UPPERREL_FINAL];
+	if (contain_volatile_functions((Node *) first->target->exprs) ||
+		(!FirstByDistinct(root, first) && !FirstByNumber(root, first)))
+		return false;
+	order = linitial_node(SortGroupClause, first->pathkeys);
+	if (!AscendsAsDistance(order) ||
+		!equal(get_sortgroupclause_expr(order, root->processed_tlist), first->distance))
+		return false;
+	first->pathkeys = make_pathkeys_for_sortclauses(root, first->pathkeys, root->processed_tlist);
+	first->wanted = GroupsWanted(root->parent_root->parse);
+	return true;
 }
 
 static void
 AddGroupPaths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output,
 			  void *extra)
 {
-	Aggref	   *min;
+	FirstRows	first = {0};
+	RelOptInfo *rel;
 	ListCell   *cell;
+	int			relid;
 
 	if (prev_hook != NULL)
 		prev_hook(root, stage, input, output, extra);
-	if (stage != UPPERREL_GROUP_AGG || input->reloptkind != RELOPT_BASEREL ||
-		input->rtekind != RTE_RELATION || input->lateral_relids != NULL ||
+	if ((stage != UPPERREL_GROUP_AGG && stage != UPPERREL_FINAL) ||
 		gg_iterative_scan != GG_ITERATIVE_STRICT || !enable_indexscan ||
-		!GgIsEnabled(GG_SORT_KEYS) || !GgIsPlanning() || output->pathlist == NIL ||
-		!GgTakesIndexPaths(input, planner_rt_fetch(input->relid, root)))
+		!GgIsEnabled(GG_SORT_KEYS) || !GgIsPlanning() ||
+		!bms_get_singleton_member(root->all_baserels, &relid))
 		return;
-	min = LeadingMin(root);
-	if (min == NULL)
+	rel = root->simple_rel_array[relid];
+	if (rel->rtekind != RTE_RELATION || rel->lateral_relids != NULL ||
+		!GgTakesIndexPaths(rel, planner_rt_fetch(relid, root)) ||
+		!(stage == UPPERREL_FINAL ? FirstOfSubquery(root, &first) :
+		  FirstOfGroups(root, output, &first)))
 		return;
-	foreach(cell, input->indexlist)
+	if (stage == UPPERREL_FINAL)
+		first.ngroups = Max(estimate_num_groups(root, list_truncate(list_copy(first.rows->exprs),
+																	list_length(first.groups)),
+												rel->rows, NULL, NULL), 1);
+	foreach(cell, rel->indexlist)
 	{
 		IndexOptInfo *index = lfirst_node(IndexOptInfo, cell);
 
 		if (GgTakesPaths(index) && !index->hypothetical)
-			AddGroupPath(root, index, output, min);
+			AddFirstRows(root, index, output, &first);
 	}
 }
 

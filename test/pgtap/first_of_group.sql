@@ -1,4 +1,4 @@
--- min(d) of each group, nearest groups first: the index's order, read until LIMIT has its groups.
+-- The first rows of each group, nearest first: the index's order, read until LIMIT has its rows.
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
@@ -47,12 +47,27 @@ SELECT is(c::text, '(0,0)', statement) FROM (VALUES
 	('SELECT document, min(D) AS d FROM items WHERE cat = 7 GROUP BY document ORDER BY d LIMIT 10'),
 	('SELECT document, min(D) AS d FROM items WHERE big > 90 GROUP BY 1 ORDER BY d LIMIT 10'),
 	('SELECT * FROM (SELECT document, min(D) AS d FROM items GROUP BY 1 ORDER BY 2 LIMIT 10) s'),
-	('SELECT id, min(D) AS d FROM items GROUP BY id ORDER BY d LIMIT 10')) s(statement),
+	('SELECT id, min(D) AS d FROM items GROUP BY id ORDER BY d LIMIT 10'),
+	('SELECT document, id FROM (SELECT DISTINCT ON (document) document, id, D AS d FROM items
+		ORDER BY document, d) s ORDER BY d LIMIT 10'),
+	('SELECT * FROM (SELECT DISTINCT ON (name, part) id, val, part, D AS d, name || 1 FROM items
+		WHERE cat < 30 ORDER BY part DESC, name, d) s ORDER BY d, id LIMIT 20 OFFSET 2'),
+	('SELECT id, d FROM (SELECT id, D AS d, row_number() OVER (PARTITION BY document ORDER BY D)
+		AS n FROM items) s WHERE n <= 2 ORDER BY d LIMIT 10'),
+	('SELECT s.*, n + 1 FROM (SELECT document, name, D AS d, id, row_number() OVER (PARTITION BY
+		name, part ORDER BY D) AS n FROM items WHERE big > 50) s WHERE 3 >= n ORDER BY d LIMIT 20'),
+	('SELECT id, n FROM (SELECT id, D AS d, row_number() OVER (PARTITION BY document ORDER BY D)
+		AS n, document FROM items) s WHERE n = 1 AND document < 250 ORDER BY d LIMIT 10'),
+	('SELECT * FROM (SELECT id, n FROM (SELECT id, D AS d, row_number() OVER (PARTITION BY part
+		ORDER BY D) AS n FROM items) s WHERE n <= 3 AND n > 1 ORDER BY d LIMIT 6) t ORDER BY id')
+	) s(statement),
 	differences(statement) c;
 
 -- what it is not for
+CREATE FUNCTION document_of(int) RETURNS int STABLE LANGUAGE plpgsql AS 'BEGIN RETURN $1; END';
 SELECT use_index(true);
-SELECT ok(NOT by_groups(replace(sql, '(D)', format('(val <-> %L)', val))), 'not ' || sql)
+SELECT ok(NOT by_groups(regexp_replace(sql, '\mD\M', format('(val <-> %L)', val), 'g')),
+	'not ' || sql)
 	FROM queries, (VALUES
 	('SELECT document, min(D) FROM items GROUP BY 1 ORDER BY 2'),
 	('SELECT document, min(D) FROM items GROUP BY 1 ORDER BY 2 FETCH FIRST 3 ROWS WITH TIES'),
@@ -62,7 +77,40 @@ SELECT ok(NOT by_groups(replace(sql, '(D)', format('(val <-> %L)', val))), 'not 
 	('SELECT document, max(D) FROM items GROUP BY 1 ORDER BY 2 LIMIT 3'),
 	('SELECT document, min(D) FILTER (WHERE cat = 1) FROM items GROUP BY 1 ORDER BY 2 LIMIT 3'),
 	('SELECT document, min(D) FROM items GROUP BY 1 HAVING count(*) > 1 ORDER BY 2 LIMIT 3'),
-	('SELECT document, min(D) FROM items GROUP BY ROLLUP (1) ORDER BY 2 LIMIT 3')) s(sql)
+	('SELECT document, min(D) FROM items GROUP BY ROLLUP (1) ORDER BY 2 LIMIT 3'),
+	('SELECT * FROM (SELECT DISTINCT ON (document) id, D AS d FROM items ORDER BY document, d) s
+		ORDER BY d'),
+	('SELECT * FROM (SELECT DISTINCT ON (document) id, D AS d FROM items ORDER BY document, d) s
+		LIMIT 3'),
+	('SELECT * FROM (SELECT DISTINCT ON (document) id, D AS d FROM items ORDER BY document, id) s
+		ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT DISTINCT ON (document) id, D AS d FROM items ORDER BY document, d DESC)
+		s ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT DISTINCT ON (document) id, D AS d FROM items ORDER BY document, d
+		LIMIT 5) s ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT DISTINCT ON (document) id, D AS d FROM items ORDER BY document, d) s
+		WHERE d < 3 ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT DISTINCT ON (document) id, D AS d FROM items ORDER BY document, d) s
+		JOIN queries ON q = id ORDER BY d LIMIT 3'),
+	('SELECT count(*) FROM (SELECT DISTINCT ON (document) id, D AS d FROM items
+		ORDER BY document, d) s'),
+	('SELECT * FROM (SELECT DISTINCT ON (document) id, random(), D AS d FROM items
+		ORDER BY document, d) s ORDER BY d LIMIT 3'),
+	('SELECT (SELECT array_agg(id) FROM (SELECT DISTINCT ON (document) id, D AS d FROM items
+		ORDER BY document, d) s) FROM queries ORDER BY q LIMIT 3'),
+	('SELECT * FROM (SELECT id, D AS d, rank() OVER (PARTITION BY document ORDER BY D) AS n
+		FROM items) s WHERE n <= 2 ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT id, D AS d, row_number() OVER (PARTITION BY document ORDER BY D) AS n
+		FROM items) s ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT id, D AS d, row_number() OVER (PARTITION BY document ORDER BY D) AS n
+		FROM items) s WHERE n <= 2 AND d < 3 ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT id, D AS d, row_number() OVER (PARTITION BY document ORDER BY D) AS n
+		FROM items) s WHERE n <= document_of(3) ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT id, D AS d, row_number() OVER (PARTITION BY document ORDER BY id) AS n
+		FROM items) s WHERE n <= 2 ORDER BY d LIMIT 3'),
+	('SELECT * FROM (SELECT id, D AS d, row_number() OVER (PARTITION BY document ORDER BY D) AS n,
+		count(*) OVER (PARTITION BY document ORDER BY D) FROM items) s
+		WHERE n <= 2 ORDER BY d LIMIT 3')) s(sql)
 	WHERE q = 1;
 SELECT format('SELECT document, min(val <-> %L) FROM items GROUP BY 1 ORDER BY 2 LIMIT 3', val)
 	AS sql FROM queries WHERE q = 1 \gset
