@@ -561,6 +561,40 @@ sub run_lists
 	return;
 }
 
+# The first rows of groups, nearest first.
+sub run_groups
+{
+	my $s = draw_statement();
+	my $k = one_of(1, 5, 20);
+	my $n = number(3);
+	my $group = one_of('t.grp', 't.i4', 't.i4 % 7, t.s2', 't.id / 3');
+	my $d = "(t.v $operator{ $schema->{metric} } $s->{query_sql})";
+	my @conditions = ('true', grep { !/^dim/ } @{ $s->{conditions} },
+		$schema->{partial} ? 't.grp < 4' : ());
+	my $where = 'WHERE ' . join(' AND ', @conditions);
+	my $number = "row_number() OVER (PARTITION BY $group ORDER BY $d)";
+
+	# late rows may be among those of few groups
+	@$s{qw(role offset limit wrap ties rank farthest total)} = (0, 0, $k, undef, 0, undef, 1, 0);
+	$s->{sql} = chance(0.5) ? "SELECT id, vid FROM (SELECT DISTINCT ON ($group) t.id, t.vid, $d AS d
+		FROM t $where ORDER BY $group, d) s ORDER BY d LIMIT $k" : "SELECT id, vid FROM (SELECT t.id,
+		t.vid, $d AS d, $number AS n FROM t $where) s WHERE n <= $n ORDER BY d LIMIT $k";
+	my $answer = try_query($c, 'BEGIN ISOLATION LEVEL REPEATABLE READ; ' . set_local($s->{set})
+		. "EXPLAIN (COSTS OFF) $s->{sql}; $s->{sql}; $plain$s->{sql}");
+	$nstatements++;
+	if (!failed($s, $answer))
+	{
+		my ($explained, $got, $expected) = map { $_->{rows} }
+			grep { $_->{tag} =~ /^(SELECT|EXPLAIN)/ } @{ $answer->{results} };
+
+		note_plan($s, $explained);
+		$count{plan}{groups} += "@{[ map { @$_ } @$explained ]}" =~ /FirstOfGroup/;
+		note_recall($s, compare($s, $got, $expected, 0));
+	}
+	query($c, 'ROLLBACK');
+	return;
+}
+
 # A prepared statement lives on while the table changes: conditions and LIMIT are parameters.
 sub run_prepared
 {
@@ -993,7 +1027,7 @@ sub one_round
 		make_table();
 		for (1 .. STATEMENTS)
 		{
-			weighted(\&run_statement => 14, \&run_lists => 1, \&run_prepared => 3,
+			weighted(\&run_statement => 14, \&run_lists => 2, \&run_groups => 1, \&run_prepared => 3,
 				\&run_cursor => 0.5, \&run_writing => 1, \&run_range => 3)->();
 			change_by($c) if chance(0.1);
 			last if @wrong > 2;
