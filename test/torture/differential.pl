@@ -576,9 +576,9 @@ sub run_groups
 
 	# late rows may be among those of few groups
 	@$s{qw(role offset limit wrap ties rank farthest total)} = (0, 0, $k, undef, 0, undef, 1, 0);
-	$s->{sql} = chance(0.5) ? "SELECT id, vid FROM (SELECT DISTINCT ON ($group) t.id, t.vid, $d AS d
-		FROM t $where ORDER BY $group, d) s ORDER BY d LIMIT $k" : "SELECT id, vid FROM (SELECT t.id,
-		t.vid, $d AS d, $number AS n FROM t $where) s WHERE n <= $n ORDER BY d LIMIT $k";
+	$s->{sql} = 'SELECT id, vid FROM (SELECT ' . (chance(0.5) ?
+		"DISTINCT ON ($group) t.id, t.vid, $d AS d FROM t $where ORDER BY $group, d) s" :
+		"t.id, t.vid, $d AS d, $number AS n FROM t $where) s WHERE n <= $n") . " ORDER BY d LIMIT $k";
 	my $answer = try_query($c, 'BEGIN ISOLATION LEVEL REPEATABLE READ; ' . set_local($s->{set})
 		. "EXPLAIN (COSTS OFF) $s->{sql}; $s->{sql}; $plain$s->{sql}");
 	$nstatements++;
@@ -1027,8 +1027,8 @@ sub one_round
 		make_table();
 		for (1 .. STATEMENTS)
 		{
-			weighted(\&run_statement => 14, \&run_lists => 2, \&run_groups => 1, \&run_prepared => 3,
-				\&run_cursor => 0.5, \&run_writing => 1, \&run_range => 3)->();
+			weighted(\&run_statement => 14, \&run_lists => 2, \&run_groups => 1,
+				\&run_prepared => 3, \&run_cursor => 0.5, \&run_writing => 1, \&run_range => 3)->();
 			change_by($c) if chance(0.1);
 			last if @wrong > 2;
 		}
