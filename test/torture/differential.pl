@@ -578,7 +578,8 @@ sub run_groups
 	@$s{qw(role offset limit wrap ties rank farthest total)} = (0, 0, $k, undef, 0, undef, 1, 0);
 	$s->{sql} = 'SELECT id, vid FROM (SELECT ' . (chance(0.5) ?
 		"DISTINCT ON ($group) t.id, t.vid, $d AS d FROM t $where ORDER BY $group, d) s" :
-		"t.id, t.vid, $d AS d, $number AS n FROM t $where) s WHERE n <= $n") . " ORDER BY d LIMIT $k";
+		"t.id, t.vid, $d AS d, $number AS n FROM t $where) s WHERE n <= $n")
+		. " ORDER BY d LIMIT $k";
 	my $answer = try_query($c, 'BEGIN ISOLATION LEVEL REPEATABLE READ; ' . set_local($s->{set})
 		. "EXPLAIN (COSTS OFF) $s->{sql}; $s->{sql}; $plain$s->{sql}");
 	$nstatements++;
