@@ -8,6 +8,23 @@
 
 static set_rel_pathlist_hook_type prev_hook = NULL;
 
+/*
+ * Drop scans that are not to be used, since core's comparisons do not always see their cost: an
+ * Append of one partition is taken for enabled, from 18 on.
+ */
+static void
+DropRefused(RelOptInfo *rel)
+{
+	List	   *others = NIL;
+	ListCell   *cell;
+
+	foreach(cell, rel->pathlist)
+		if (!IsA(lfirst(cell), IndexPath) || !GgPathIsRefused(lfirst(cell)))
+			others = lappend(others, lfirst(cell));
+	if (others != NIL)
+		rel->pathlist = others;
+}
+
 /* Behind those of other libraries; bitmaps restrict the paths that are there, and so come last. */
 static void
 AddPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
@@ -18,6 +35,7 @@ AddPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 	GgAddFilterPaths(root, rel, rte);
 	GgAddRangePaths(root, rel, rte);
 	GgAddBitmapPaths(root, rel, rte);
+	DropRefused(rel);
 }
 
 void

@@ -4,6 +4,8 @@
 -- had the row that a cursor stands on.
 -- The fix: such a path has a cost that is finite and higher than all others.  Cursors are taken to
 -- read ctids.
+-- The bug came again on 18, which took such a path of a single partition where sorts are disabled.
+-- The fix: it is dropped.
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
@@ -89,5 +91,19 @@ SET random_page_cost = 0.1;
 SELECT is(count_rows('SELECT 1 FROM (' || nearest('ctid AS row, id', 'cat = 1') || ') s
 	JOIN items i ON i.id = s.id AND i.ctid = s.row'), 5::bigint, 'ctids by a bitmap');
 SELECT update_current('cat = 1', locks) FROM unnest('{""," FOR UPDATE"}'::text[]) locks;
+
+-- a partition by itself
+CREATE TABLE parted (LIKE items) PARTITION BY LIST (cat);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);
+CREATE TABLE parted_rest PARTITION OF parted DEFAULT;
+INSERT INTO parted SELECT * FROM items WHERE id <= 2000 AND val IS NOT NULL;
+CREATE INDEX ON parted USING gpugraph (val vector_l2_ops) WITH (storage = 'float16');
+ANALYZE parted;
+SET enable_seqscan = off;
+SET enable_sort = off;
+SET enable_bitmapscan = off;
+SET gpugraph.disable = 'partition_search, bitmap_filter';
+SELECT is(count(*), 5::bigint, 'rows of a partition that are locked') FROM (SELECT id FROM parted
+	WHERE cat = 1 ORDER BY val <-> '[50,50,3]' LIMIT 5 FOR SHARE) s;
 
 SELECT * FROM finish();
