@@ -40,8 +40,8 @@ my @floors = (
 	[ qr/vectors .*itopk 64/, 0.95 ],
 	[ qr/vectors .*itopk 32/, 0.90 ],
 	[ qr//, 0.7 ]);
-my @switches = qw(bitmap_filter distance_bound partition_search range_search rank_order semi_joins
-	sort_keys told_sets unread_distance);
+my @switches = qw(bitmap_filter distance_bound partition_search range_search rank_order read_ahead
+	semi_joins sort_keys told_sets unread_distance);
 # Of fewer rows that were to be found a share says nothing.
 use constant MOST_UNJUDGED => 400;
 
