@@ -432,7 +432,7 @@ AddGroupPaths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, Rel
 
 	if (prev_hook != NULL)
 		prev_hook(root, stage, input, output, extra);
-	if ((stage != UPPERREL_GROUP_AGG && stage != UPPERREL_FINAL) ||
+	if ((stage != UPPERREL_GROUP_AGG && (stage != UPPERREL_FINAL || root->parent_root == NULL)) ||
 		gg_iterative_scan != GG_ITERATIVE_STRICT || !enable_indexscan ||
 		!GgIsEnabled(GG_SORT_KEYS) || !GgIsPlanning() ||
 		!bms_get_singleton_member(root->all_baserels, &relid))
