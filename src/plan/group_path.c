@@ -249,15 +249,16 @@ AscendsAsDistance(const SortGroupClause *clause)
 	return clause->sortop == Float8LessOperator && !clause->nulls_first;
 }
 
-/* Are rows that leave the subquery passed over for their numbers alone? */
+/* Do conditions on rows of the subquery ask for nothing but their numbers? */
 static bool
-TakesAllButNumbers(const PlannerInfo *root, const RelOptInfo *subquery)
+AskForNumbersAlone(const PlannerInfo *root, const RelOptInfo *subquery)
 {
 	ListCell   *cell;
 
 	foreach(cell, subquery->baserestrictinfo)
 	{
-		List	   *vars = pull_var_clause((Node *) lfirst_node(RestrictInfo, cell)->clause, 0);
+		List	   *vars = pull_var_clause((Node *) lfirst_node(RestrictInfo, cell)->clause,
+										   PVC_RECURSE_PLACEHOLDERS);
 		ListCell   *var;
 
 		foreach(var, vars)
@@ -299,12 +300,12 @@ WantedOrder(const PlannerInfo *root)
 		return NULL;
 	subquery = parent->simple_rel_array[from->rtindex];
 	if (subquery->rtekind != RTE_SUBQUERY || subquery->subroot != NULL ||
-		!TakesAllButNumbers(root, subquery))
+		!AskForNumbersAlone(root, subquery))
 		return NULL;
 	return (Node *) get_tle_by_resno(root->processed_tlist, key->varattno)->expr;
 }
 
-/* The largest number that conditions on it let pass, of which core's WindowAgg would see; or 0. */
+/* The largest number that passes the conditions by which core's WindowAgg would end; 0: unknown. */
 static int
 MostByConditions(const WindowFunc *number, const WindowClause *window)
 {
