@@ -2,10 +2,11 @@
  * read_ahead.c
  *		The executor's node that reads the outer rows of a join ahead, for their queries.
  *
- * It stands below a nested loop whose inner side is a scan of ours, begun anew for each outer row
- * in the order of the distance from that row's vector.  It reads some outer rows, asks a device for
- * the first lists of all of their queries (scan/lists_ahead.c), and hands the rows on one by one.
- * All else is core's: the join, and the inner scan, which finds its lists.
+ * It stands below a nested loop whose inner side is a scan of ours, begun anew for each outer row:
+ * for the nearest of that row's vector, or for all within a distance.  It reads some outer rows,
+ * has all of their queries answered at once where that can be done (scan/lists_ahead.c), and hands
+ * the rows on one by one.  All else is core's: the join, and the inner scan, which finds what it
+ * would have asked for.
  *
  * The first rows are handed on one by one, and then four times as many as before are read each
  * time.  So where somebody stops early, one in five queries at least was not asked for in vain.
@@ -35,8 +36,8 @@ typedef struct ReadAhead
 	uint32		most;			/* that were read at a time */
 	bool		ended;			/* the outer side has no other row */
 	TupleTableSlot *slot;		/* of a row that was kept */
-	uint64		nqueries;		/* for EXPLAIN: that were asked for ahead, and by how many ... */
-	uint64		nrequests;		/* ... requests */
+	uint64		nqueries;		/* for EXPLAIN: that were answered with others ... */
+	uint64		nbatches;		/* ... in so many batches */
 } ReadAhead;
 
 /* How many rows to read, and the bytes that each query takes. */
@@ -53,7 +54,7 @@ RowsToRead(ReadAhead *state, Size *bytes)
 	so = (GgScanOpaque *) state->scan->iss_ScanDesc->opaque;
 	if (so->ahead == NULL)
 		so->ahead = state->lists;
-	room = GgRoomAhead(state->lists, bytes);
+	room = GgRoomAhead(so, bytes);
 	return Max(Min(state->most * GROWTH, room), 1);
 }
 
@@ -73,7 +74,7 @@ KeepRow(ReadAhead *state, TupleTableSlot *slot)
 	MemoryContextSwitchTo(old);
 }
 
-/* Read rows, within work_mem, and ask for their lists. */
+/* Read rows, within work_mem, and ask for their lists.  For passes nothing is to be asked. */
 static void
 ReadRows(ReadAhead *state, uint32 most, Size query_bytes)
 {
@@ -99,7 +100,7 @@ ReadRows(ReadAhead *state, uint32 most, Size query_bytes)
 	if (n > 1 && GgAskAhead(state->lists))
 	{
 		state->nqueries += n;
-		state->nrequests++;
+		state->nbatches++;
 	}
 }
 
@@ -169,8 +170,8 @@ ExplainReadAhead(CustomScanState *css, List *ancestors, ExplainState *es)
 
 	if (!es->analyze)
 		return;
-	ExplainPropertyUInteger("Queries Asked Ahead", NULL, state->nqueries, es);
-	ExplainPropertyUInteger("Requests", NULL, state->nrequests, es);
+	ExplainPropertyUInteger("Queries Together", NULL, state->nqueries, es);
+	ExplainPropertyUInteger("Batches", NULL, state->nbatches, es);
 }
 
 bool

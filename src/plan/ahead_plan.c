@@ -3,13 +3,13 @@
  *		Finished plans: a node that reads outer rows ahead (exec/read_ahead.c) comes between a
  *		nested loop and its outer side.
  *
- * It does so where the inner side has a scan of ours that is ordered by the distance from a column
- * of the outer row, as that of LATERAL (... ORDER BY v <-> outer.v LIMIT k).  The planner's choice
- * stands: a device answers many queries in little more time than one, which the planner does not
- * know.
+ * It does so where the inner side has a scan of ours whose query is a column of the outer row: in
+ * the order of the distance, as in LATERAL (... ORDER BY v <-> outer.v LIMIT k), if a device may
+ * answer, or for all rows within a distance.  The planner's choice stands.  It does not know that
+ * many queries take little more time than one.
  *
- * What is read ahead is evaluated earlier than it would have been, or for nothing.  So there is no
- * such node in a query that calls volatile functions, locks rows of subqueries, or writes in WITH.
+ * What is read ahead is evaluated earlier than it would have been, or for nothing.  So the outer
+ * side must not call volatile functions, lock rows, write, or have nodes that are not known here.
  */
 #include "exec/nodes.h"
 #include "plan/planner.h"
@@ -17,44 +17,107 @@
 
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
+#include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 
 /* Numbers of plan nodes are below this. */
 #define MOST_NODES			(1 << 24)
 
-static void Visit(Plan *plan);
+static bool IsSteady(const PlannedStmt *stmt, const Plan *plan);
+static void Visit(const PlannedStmt *stmt, Plan *plan);
 
-/* Does a query or one of its subqueries have a LATERAL item?  *locks: does a subquery lock rows? */
+/* Are all of these without effects, and the same whenever they are evaluated? */
 static bool
-HasLateral(const Query *query, bool *locks)
+AreSteady(const void *a, const void *b, const void *c)
 {
-	bool		has = false;
-	ListCell   *cell;
+	List	   *all = list_make3((void *) a, (void *) b, (void *) c);
 
-	check_stack_depth();
-	foreach(cell, query->rtable)
-	{
-		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
-
-		has = has || rte->lateral;
-		if (rte->rtekind != RTE_SUBQUERY)
-			continue;
-		has = HasLateral(rte->subquery, locks) || has;
-		*locks = *locks || rte->subquery->rowMarks != NIL;
-	}
-	foreach(cell, query->cteList)
-		has = HasLateral((Query *) lfirst_node(CommonTableExpr, cell)->ctequery, locks) || has;
-	return has;
+	return !contain_volatile_functions((Node *) all) && !contain_subplans((Node *) all);
 }
 
-bool
-GgMayReadAhead(const Query *query)
+static bool
+PlansAreSteady(const PlannedStmt *stmt, const List *plans)
 {
-	bool		locks = false;
+	ListCell   *cell;
 
-	return gg_service != NULL && gg_engine_setting != GG_ENGINE_CPU && GgIsEnabled(GG_READ_AHEAD) &&
-		query->utilityStmt == NULL && HasLateral(query, &locks) && !locks &&
-		!query->hasModifyingCTE && !contain_volatile_functions((Node *) query);
+	foreach(cell, plans)
+		if (!IsSteady(stmt, lfirst(cell)))
+			return false;
+	return true;
+}
+
+/* What a node evaluates beside its columns and its filter, and children that are of its kind. */
+static bool
+NodeIsSteady(const PlannedStmt *stmt, const Plan *plan)
+{
+	switch (nodeTag(plan))
+	{
+		case T_SeqScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_BitmapHeapScan:
+		case T_BitmapIndexScan:
+		case T_Hash:
+		case T_Material:
+		case T_Sort:
+		case T_IncrementalSort:
+		case T_Unique:
+		case T_Agg:
+		case T_Group:
+		case T_Gather:
+		case T_GatherMerge:
+			return true;
+		case T_ValuesScan:
+			return AreSteady(((const ValuesScan *) plan)->values_lists, NULL, NULL);
+		case T_FunctionScan:
+			return AreSteady(((const FunctionScan *) plan)->functions, NULL, NULL);
+		case T_SubqueryScan:
+			return IsSteady(stmt, ((const SubqueryScan *) plan)->subplan);
+		case T_CteScan:
+			return IsSteady(stmt, list_nth(stmt->subplans,
+										   ((const CteScan *) plan)->ctePlanId - 1));
+		case T_Limit:
+			return AreSteady(((const Limit *) plan)->limitOffset,
+							 ((const Limit *) plan)->limitCount, NULL);
+		case T_Result:
+			return AreSteady(((const Result *) plan)->resconstantqual, NULL, NULL);
+		case T_NestLoop:
+		case T_HashJoin:
+		case T_MergeJoin:
+			return AreSteady(((const Join *) plan)->joinqual,
+							 IsA(plan, HashJoin) ? ((const HashJoin *) plan)->hashclauses : NIL,
+							 IsA(plan, MergeJoin) ? ((const MergeJoin *) plan)->mergeclauses : NIL);
+		case T_Append:
+			return PlansAreSteady(stmt, ((const Append *) plan)->appendplans);
+		case T_MergeAppend:
+			return PlansAreSteady(stmt, ((const MergeAppend *) plan)->mergeplans);
+		case T_CustomScan:
+			return ((const CustomScan *) plan)->methods == &gg_read_ahead.plan;
+		default:
+			return false;
+	}
+}
+
+/* May rows of the plan be read earlier than they are wanted, or for nothing? */
+static bool
+IsSteady(const PlannedStmt *stmt, const Plan *plan)
+{
+	if (plan == NULL)
+		return true;
+	check_stack_depth();
+	return AreSteady(plan->targetlist, plan->qual, NULL) && NodeIsSteady(stmt, plan) &&
+		IsSteady(stmt, plan->lefttree) && IsSteady(stmt, plan->righttree);
+}
+
+/* May queries of the scan be answered together? */
+static bool
+MayBeTogether(const IndexScan *scan)
+{
+	const uint32 marks = GgKeyMarks(linitial_node(OpExpr, scan->indexorderby)->inputcollid);
+
+	if ((marks & GG_KEY_RANGE) != 0)
+		return (marks & GG_KEY_FEW) == 0;
+	return gg_service != NULL && gg_engine_setting != GG_ENGINE_CPU;
 }
 
 /* The parameter of a nested loop that is the query of a scan of ours below the plan; or NULL. */
@@ -72,7 +135,8 @@ QueryOf(const Plan *plan, List *params)
 	{
 		const NestLoopParam *param = lfirst(cell);
 
-		if (scan != NULL && IsA(param->paramval, Var) && GgIsOrderedBy(scan, param->paramno))
+		if (scan != NULL && IsA(param->paramval, Var) && GgIsOrderedBy(scan, param->paramno) &&
+			MayBeTogether(scan))
 			return param;
 	}
 	if (IsA(plan, SubqueryScan))
@@ -113,16 +177,16 @@ MakeNode(Plan *outer, const NestLoopParam *query)
 }
 
 static void
-VisitAll(List *plans)
+VisitAll(const PlannedStmt *stmt, List *plans)
 {
 	ListCell   *cell;
 
 	foreach(cell, plans)
-		Visit(lfirst(cell));
+		Visit(stmt, lfirst(cell));
 }
 
 static void
-Visit(Plan *plan)
+Visit(const PlannedStmt *stmt, Plan *plan)
 {
 	const NestLoopParam *query = NULL;
 
@@ -132,13 +196,13 @@ Visit(Plan *plan)
 	switch (nodeTag(plan))
 	{
 		case T_SubqueryScan:
-			Visit(((SubqueryScan *) plan)->subplan);
+			Visit(stmt, ((SubqueryScan *) plan)->subplan);
 			break;
 		case T_Append:
-			VisitAll(((Append *) plan)->appendplans);
+			VisitAll(stmt, ((Append *) plan)->appendplans);
 			break;
 		case T_MergeAppend:
-			VisitAll(((MergeAppend *) plan)->mergeplans);
+			VisitAll(stmt, ((MergeAppend *) plan)->mergeplans);
 			break;
 		case T_NestLoop:
 			if (plan->lefttree->plan_rows > 1)
@@ -147,15 +211,17 @@ Visit(Plan *plan)
 		default:
 			break;
 	}
-	Visit(plan->lefttree);
-	Visit(plan->righttree);
-	if (query != NULL)
+	Visit(stmt, plan->lefttree);
+	Visit(stmt, plan->righttree);
+	if (query != NULL && IsSteady(stmt, plan->lefttree))
 		plan->lefttree = MakeNode(plan->lefttree, query);
 }
 
 void
 GgReadOuterRowsAhead(PlannedStmt *stmt)
 {
-	Visit(stmt->planTree);
-	VisitAll(stmt->subplans);
+	if (!GgIsEnabled(GG_READ_AHEAD))
+		return;
+	Visit(stmt, stmt->planTree);
+	VisitAll(stmt, stmt->subplans);
 }

@@ -193,7 +193,6 @@ PlanOnce(GG_PLANNER_PARAMETERS)
 static PlannedStmt *
 PlanQuery(GG_PLANNER_PARAMETERS)
 {
-	const bool	reads_ahead = GgMayReadAhead(parse);
 	Query	   *copy = NULL;
 	PlannedStmt *stmt;
 	GgJoinTime	longest;
@@ -218,8 +217,7 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	foreach(cell, stmt->subplans)
 		SkipInQuery((Plan *) lfirst(cell));
 	GgSearchPartitionsTogether(stmt);
-	if (reads_ahead)
-		GgReadOuterRowsAhead(stmt);
+	GgReadOuterRowsAhead(stmt);
 	return stmt;
 }
 

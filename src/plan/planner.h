@@ -107,11 +107,7 @@ extern void GgInitPaths(void);
 /* Likewise of a finished plan: partitions that are searched together (partition_plan.c). */
 extern void GgSearchPartitionsTogether(PlannedStmt *stmt);
 
-/*
- * Outer rows of a nested loop that are read ahead (ahead_plan.c).  May that be done to a query?  It
- * is asked before the query is planned.
- */
-extern bool GgMayReadAhead(const Query *query);
+/* Likewise: outer rows of a nested loop that are read ahead (ahead_plan.c). */
 extern void GgReadOuterRowsAhead(PlannedStmt *stmt);
 
 /* The next scan of the index in an order, from that place of the list on; or NULL. */

@@ -11,7 +11,8 @@
  * behind all others, marked late.
  *
  * Where many queries are searched for together (GgQueries), the delta is measured once for all of
- * them: most of what a pass of one query takes is the pages.
+ * them: most of what a pass of one query takes is the pages.  For all rows within a distance a
+ * segment is measured for queries that are known before (lists_ahead.c).
  */
 #include "scan/row_filter.h"
 
@@ -402,6 +403,26 @@ TakeMeasured(GgScanOpaque *so, GgStream *stream)
 	return true;
 }
 
+/* Take the nodes within a distance from what was measured for several queries; false: none was. */
+static bool
+TakeWithin(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+	const uint64 *keys;
+	uint32		count;
+
+	if (!GgFindWithin(so, stream, &keys, &count))
+		return false;
+	so->distances += stream->nodes;
+	state->batch_cap = count;
+	state->batch_last = true;
+	state->batch = MemoryContextAllocHuge(so->context, Max(count, 1) * sizeof(uint64));
+	for (uint32 i = 0; i < count; i++)
+		OfferKey(state, keys[i]);
+	sort_ranks(state->batch, state->batch_len);
+	return true;
+}
+
 /* ---- passes -------------------------------------------------------------- */
 
 static void
@@ -544,7 +565,7 @@ ExactFirstList(GgScanOpaque *so, GgStream *stream)
 	GgFindMatching(so, stream);
 	if (so->keeps_back && so->last_distance > -get_float4_infinity())
 		state->bound = key_of(so->last_distance, 0);
-	if (!TakeMeasured(so, stream))
+	if (!TakeMeasured(so, stream) && !TakeWithin(so, stream))
 		FirstPass(so, stream);
 	return state->batch_len > 0 || !state->batch_last ? GG_LIST_READY : GG_LIST_COMPLETE;
 }

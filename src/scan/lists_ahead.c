@@ -1,6 +1,7 @@
 /*
  * lists_ahead.c
- *		The first lists of a scan's next queries, by one request to a device.
+ *		What a scan's next queries find, for many of them at once: the first lists, by one request
+ *		to a device, or all rows within a distance, by one pass.
  *
  * LATERAL (... ORDER BY v <-> outer.v LIMIT k) begins the same scan anew for each outer row.  Each
  * time the scan asks a device for its first lists, and waits.  The node that reads outer rows ahead
@@ -13,23 +14,53 @@
  *
  * Nothing is noted of a scan whose lists are of a kind that a request has for one query alone:
  * those of a filter, and long ones of all rows.
+ *
+ * A join by a.v <-> b.v < r begins a scan for all rows within a distance (range_path.c) anew for
+ * each outer row, and each measures every row.  Most of that is to bring rows into the processor,
+ * so the first one measures a segment for all queries that are known.  It takes its own distance
+ * for theirs.  One that is to go farther, or has another directory, measures for itself.
  */
 #include "scan/scan.h"
+#include "scan/sort_key.h"
 
+#include "miscadmin.h"
+
+#include "engine/keys.h"
 #include "engine/request.h"
+
+/* Nodes measured for one query after the other: their rows stay in the processor's cache. */
+#define SWEEP_CHUNK			64
+
+/* Queries for which a pass measures: of more, the rows are the lesser part. */
+#define MOST_OF_PASS		64
+
+/* Nodes of a segment within the distance of a query: their keys, in no order. */
+typedef struct NodesWithin
+{
+	uint64	   *keys;
+	uint32		count;
+	uint32		room;
+} NodesWithin;
 
 struct GgListsAhead
 {
 	MemoryContext context;		/* of queries and keys */
+	uint32		dim;
 	bool		noted;			/* the last scan asked a device, ... */
 	gg_request	request;		/* ... for this, ... */
 	GgResidentRef ref;			/* ... of this resident */
 	uint32		count;			/* queries */
 	uint32		room;			/* for so many of them */
-	uint32		dim;
 	float	   *queries;
 	uint64	   *keys;			/* as GgServiceAsk() has them; NULL: not asked for */
 	uint32		next;			/* the query that is likely to come */
+
+	/* all rows within a distance */
+	NodesWithin *within;		/* `count` for each segment; NULL: none was measured */
+	uint32		measured;		/* bitmap of segments */
+	uint64		nkeys;			/* in all */
+	float		farthest;
+	uint64		generation;		/* of the directory */
 };
 
 GgListsAhead *
@@ -49,16 +80,34 @@ GgForgetAhead(GgListsAhead *ahead)
 	ahead->count = ahead->room = ahead->next = 0;
 	ahead->queries = NULL;
 	ahead->keys = NULL;
+	ahead->within = NULL;
+	ahead->measured = 0;
+	ahead->nkeys = 0;
+}
+
+/* Is it a scan for all rows within a distance, of which a pass may measure for others, too? */
+static bool
+PassesForMany(const GgScanOpaque *so)
+{
+	return so->range && !so->look && (so->marks & GG_KEY_FEW) == 0 && so->filter == NULL;
 }
 
 uint32
-GgRoomAhead(const GgListsAhead *ahead, Size *bytes)
+GgRoomAhead(const GgScanOpaque *so, Size *bytes)
 {
+	GgListsAhead *ahead = so->ahead;
 	const gg_request *request = &ahead->request;
 	const uint32 nlists = gg_request_lists(request);
 
+	if (so->prepared && PassesForMany(so))
+	{
+		ahead->dim = so->meta->dimensions;
+		*bytes = ahead->dim * sizeof(float);
+		return MOST_OF_PASS;
+	}
 	if (!ahead->noted)
 		return 0;
+	ahead->dim = request->dim;
 	*bytes = request->dim * sizeof(float) + (Size) nlists * request->params.k * sizeof(uint64);
 	return GgServiceBulkRoom(&ahead->ref, request->dim, request->params.k, nlists);
 }
@@ -68,7 +117,7 @@ void
 GgAddAhead(GgListsAhead *ahead, Relation index, Datum value)
 {
 	const GgOpclass *opclass = GgIndexOpclass(index);
-	const uint32 dim = ahead->request.dim;
+	const uint32 dim = ahead->dim;
 	const Datum detoasted = PointerGetDatum(PG_DETOAST_DATUM(value));
 	float	   *query;
 
@@ -93,6 +142,9 @@ GgAskAhead(GgListsAhead *ahead)
 		ahead->count;
 	GgReason	reason;
 
+	/* passes are made when a scan wants one */
+	if (!ahead->noted)
+		return ahead->count > 1;
 	ask.request.count = ahead->count;
 	ahead->keys = MemoryContextAllocHuge(ahead->context, nkeys * sizeof(uint64));
 	GgForgetAnswers(&ahead->ref);
@@ -117,11 +169,11 @@ MayBeOfMany(const GgScanOpaque *so, const GgAsk *ask)
 static uint32
 PlaceOf(const GgListsAhead *ahead, const float *query)
 {
-	const Size	bytes = ahead->request.dim * sizeof(float);
+	const Size	bytes = ahead->dim * sizeof(float);
 	uint32		i = ahead->next;
 
 	while (i < ahead->count &&
-		   memcmp(ahead->queries + (Size) i * ahead->request.dim, query, bytes) != 0)
+		   memcmp(ahead->queries + (Size) i * ahead->dim, query, bytes) != 0)
 		i++;
 	return i;
 }
@@ -152,5 +204,91 @@ GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys)
 		memcpy(keys + (Size) list * k, ahead->keys + ((Size) list * ahead->count + place) * k,
 			   k * sizeof(uint64));
 	ahead->next = place;
+	return true;
+}
+
+/* ---- all rows within a distance --------------------------------------------- */
+
+static void
+AddKey(GgListsAhead *ahead, NodesWithin *list, uint64 key)
+{
+	if (list->count == list->room)
+	{
+		list->room = Max(16, list->room * 2);
+		list->keys = GgEnlarge(ahead->context, list->keys, list->room * sizeof(uint64));
+	}
+	list->keys[list->count++] = key;
+	ahead->nkeys++;
+}
+
+/* Is there room for more keys? */
+static bool
+HasRoom(const GgListsAhead *ahead)
+{
+	return ahead->nkeys * sizeof(uint64) < (uint64) work_mem * 1024;
+}
+
+/* Measure the segment's nodes for all queries.  Where room ends, so does the pass. */
+static void
+MeasureForAll(GgListsAhead *ahead, GgPageSource *source, uint32 nodes, NodesWithin *lists)
+{
+	const float *own = source->query;
+
+	for (uint32 first = 0; first < nodes && HasRoom(ahead); first += SWEEP_CHUNK)
+	{
+		const uint32 count = Min(SWEEP_CHUNK, nodes - first);
+		float		distances[SWEEP_CHUNK];
+
+		CHECK_FOR_INTERRUPTS();
+		for (uint32 q = 0; q < ahead->count; q++)
+		{
+			source->query = ahead->queries + (Size) q * ahead->dim;
+			GgSourceSweep(source, first, count, distances);
+			for (uint32 i = 0; i < count; i++)
+				if (!(distances[i] > ahead->farthest))
+					AddKey(ahead, &lists[q], key_of(distances[i], first + i));
+		}
+	}
+	source->query = own;
+}
+
+bool
+GgFindWithin(GgScanOpaque *so, GgStream *stream, const uint64 **keys, uint32 *count)
+{
+	GgListsAhead *ahead = so->ahead;
+	NodesWithin *lists;
+	uint32		segment,
+				place;
+
+	if (ahead == NULL || ahead->count < 2 || !PassesForMany(so) || stream->segment == NULL ||
+		stream->returned != NULL || so->query == NULL || ahead->dim != so->meta->dimensions)
+		return false;
+	place = PlaceOf(ahead, so->query);
+	if (place == ahead->count)
+		return false;
+	segment = stream->segment - so->meta->segments;
+	if (ahead->within == NULL)
+	{
+		ahead->farthest = so->farthest;
+		ahead->generation = so->meta->generation;
+		ahead->within = MemoryContextAllocZero(ahead->context, so->meta->nsegments *
+											   ahead->count * sizeof(NodesWithin));
+	}
+	if (ahead->generation != so->meta->generation || so->farthest > ahead->farthest)
+		return false;
+	lists = ahead->within + (Size) segment * ahead->count;
+	if ((ahead->measured >> segment & 1) == 0 && HasRoom(ahead))
+	{
+		GgNeedSource(so, stream);
+		if (!stream->source.coded)
+			MeasureForAll(ahead, &stream->source, stream->nodes, lists);
+		if (!stream->source.coded && HasRoom(ahead))
+			ahead->measured |= (uint32) 1 << segment;
+	}
+	if ((ahead->measured >> segment & 1) == 0)
+		return false;
+	ahead->next = place;
+	*keys = lists[place].keys;
+	*count = lists[place].count;
 	return true;
 }

@@ -301,16 +301,25 @@ typedef struct GgListsAhead GgListsAhead;
 /* To be set in so->ahead of a scan whose next queries will be known.  It is empty. */
 extern GgListsAhead *GgNewListsAhead(void);
 
-/* How many queries go into one request, and the bytes that each takes; 0: they cannot be asked. */
-extern uint32 GgRoomAhead(const GgListsAhead *ahead, Size *bytes);
+/*
+ * For how many of its next queries a scan would find what it is asked for at once, and the bytes
+ * that each takes.  0: only for one.
+ */
+extern uint32 GgRoomAhead(const GgScanOpaque *so, Size *bytes);
 
-/* Drop all queries; add one of the scan of this index; ask for the lists of all: are they there? */
+/* Drop all queries; add one of the scan of this index; ask a device for the lists of all. */
 extern void GgForgetAhead(GgListsAhead *ahead);
 extern void GgAddAhead(GgListsAhead *ahead, Relation index, Datum value);
 extern bool GgAskAhead(GgListsAhead *ahead);
 
 /* The scan is to ask for this.  True: keys has the answer.  Else the next queries ask for it. */
 extern bool GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys);
+
+/*
+ * The keys of all nodes of a segment that may be within the distance of a scan for all such rows,
+ * in no order.  False: the scan is to measure by itself.
+ */
+extern bool GgFindWithin(GgScanOpaque *so, GgStream *stream, const uint64 **keys, uint32 *count);
 
 /* Which engine answers, and why, for the counters. */
 static inline GgReason

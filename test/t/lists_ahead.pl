@@ -32,7 +32,7 @@ sub asked_ahead
 	my $plan = $node->safe_psql('postgres', "$set " . ($settings || '')
 		. "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) $sql");
 
-	return $plan =~ /Queries Asked Ahead: (\d+)\s+Requests: (\d+)/ ? ($1, $2) : (0, 0);
+	return $plan =~ /Queries Together: (\d+)\s+Batches: (\d+)/ ? ($1, $2) : (0, 0);
 }
 
 # Rows (who, id, d) of a query are those that come without the node. least: queries asked ahead.

@@ -104,9 +104,10 @@ sub set_local
 	return join '', map { "SET LOCAL $_ = '$set->{$_}'; " } sort keys %$set;
 }
 
+# Without pruning, since 18 takes an Append of one partition for enabled, whatever is below.
 my $plain = 'SET LOCAL enable_indexscan = off; SET LOCAL enable_seqscan = on;
 	SET LOCAL enable_sort = on; SET LOCAL enable_bitmapscan = off;
-	SET LOCAL gpugraph.disable = partition_search; ';
+	SET LOCAL enable_partition_pruning = off; SET LOCAL gpugraph.disable = partition_search; ';
 
 # What a table expression is called, and conditions that it brings.
 sub source
