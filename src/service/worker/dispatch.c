@@ -684,7 +684,7 @@ PinOne(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
 	query->npinned = 1;
 	query->indexes = version->lists;
 	*nlists = version->nlists;
-	*missing = (slot->request.lists & version->missing) != 0;
+	*missing = (slot->request.lists & version->forms.missing) != 0;
 	return true;
 }
 
@@ -712,7 +712,7 @@ PinTargets(GgWorker *worker, uint32 number)
 		if (version != NULL)
 			query->pinned[query->npinned++] = target->entry;
 		target->lost = version == NULL || target->list >= version->nlists ||
-			(target->list < 32 && (version->missing >> target->list & 1) != 0);
+			(target->list < 32 && (version->forms.missing >> target->list & 1) != 0);
 		members->indexes[i] = target->lost ? NULL : version->lists[target->list];
 		members->measured[i] = target->measured;
 	}

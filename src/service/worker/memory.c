@@ -270,7 +270,10 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 	*version = *old;
 	version->serial = ++device->last_serial;
 	version->pins = 0;
-	version->missing |= drop;
+	version->forms.missing |= drop;
+	version->forms.coded &= ~drop;
+	version->forms.rowless &= ~drop;
+	version->forms.halved &= ~drop;
 	old->bytes = 0;
 	for (uint32 i = 0; i < old->nlists; i++)
 	{
@@ -278,9 +281,6 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 		if (!old->owned[i])
 			continue;
 		version->lists[i] = NULL;
-		version->coded &= ~((uint32) 1 << i);
-		version->rowless &= ~((uint32) 1 << i);
-		version->halved &= ~((uint32) 1 << i);
 		version->bytes -= version->list_bytes[i];
 		old->bytes += version->list_bytes[i];
 	}
@@ -293,7 +293,6 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 	resident->now.version = 1 - resident->now.version;
 	resident->now.serial = version->serial;
 	GgNoteVersion(resident, version);
-	resident->now.missing = version->missing;
 	resident->missing_bytes += old->bytes;
 	LWLockRelease(device->lock);
 	worker->busy = true;

@@ -64,7 +64,7 @@ CountHolders(const GgWorker *worker, const GgResident *resident)
 static uint32
 HeldHere(const GgResident *resident)
 {
-	return ~resident->now.missing & (uint32) (((uint64) 1 << resident->now.nsegments) - 1);
+	return ~resident->now.forms.missing & (uint32) (((uint64) 1 << resident->now.nsegments) - 1);
 }
 
 /*
@@ -123,7 +123,8 @@ SettleOffer(GgWorker *worker, uint32 entry)
 	uint32		drop = 0;
 
 	for (uint32 i = 0; i < resident->now.nsegments; i++)
-		if (resident->now.graphs[i] == resident->offered && (resident->now.missing >> i & 1) == 0)
+		if (resident->now.graphs[i] == resident->offered &&
+			(resident->now.forms.missing >> i & 1) == 0)
 			drop = (uint32) 1 << i;
 	if (drop == 0 || (held != 0 && GiveUp(worker, entry, drop)) || TakerIsGone(resident) ||
 		GgNowMicros() >= resident->offered_us + OFFER_US)
@@ -152,7 +153,7 @@ HeldBefore(const GgWorker *worker, const GgResident *resident)
 				held |= (uint32) 1 << i;
 		LWLockRelease(gg_service->devices[d]->lock);
 	}
-	return held & ~resident->now.missing;
+	return held & ~resident->now.forms.missing;
 }
 
 /* Give up what another device has, too: it was lost for a while, or two took it at a time. */
