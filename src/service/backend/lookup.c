@@ -398,17 +398,17 @@ AddOthers(GgResidentRef *ref, const Copy *copies)
 
 /* Where the first device has all: others that have the same may share queries with it. */
 static void
-AddTwins(GgResidentRef *ref, const Copy *copies)
+AddReplicas(GgResidentRef *ref, const Copy *copies)
 {
 	for (int i = 0; i < gg_service->ndevices && ref->forms.missing == 0 && ref->nothers == 0; i++)
 	{
-		const GgResidentRef *twin = &copies[i].ref;
+		const GgResidentRef *replica = &copies[i].ref;
 
 		if (i != ref->device && copies[i].found == FOUND_USABLE &&
-			memcmp(&twin->forms, &ref->forms, sizeof(GgForms)) == 0 &&
-			twin->delta_pages == ref->delta_pages)
-			ref->twins[ref->ntwins++] = (GgResidentPart) {
-				.device = i, .entry = twin->entry, .serial = twin->serial
+			memcmp(&replica->forms, &ref->forms, sizeof(GgForms)) == 0 &&
+			replica->delta_pages == ref->delta_pages)
+			ref->replicas[ref->nreplicas++] = (GgResidentPart) {
+				.device = i, .entry = replica->entry, .serial = replica->serial
 			};
 	}
 }
@@ -484,7 +484,7 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 		ref->answered = before.answered;
 		ref->delta_answered = before.delta_answered;
 		AddOthers(ref, copies);
-		AddTwins(ref, copies);
+		AddReplicas(ref, copies);
 		GgNoteUse(ref->device, ref->entry);
 		for (uint32 i = 0; i < ref->nothers; i++)
 			GgNoteUse(ref->others[i].device, ref->others[i].entry);

@@ -173,8 +173,8 @@ typedef struct GgResidentRef
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
 	uint32		nothers;		/* other devices, which have segments that the first one lacks */
 	GgResidentPart others[GG_MAX_DEVICES - 1];
-	uint32		ntwins;			/* where there are none of these: devices with all of the first's */
-	GgResidentPart twins[GG_MAX_DEVICES - 1];	/* ... in the same form, to share queries with */
+	uint32		nreplicas;		/* where there are none of these: devices with all of the first's */
+	GgResidentPart replicas[GG_MAX_DEVICES - 1];	/* ... and in the same form, to share queries */
 	int			failed;			/* the device that did not answer the last request */
 	GgForms		forms;			/* of all devices that are asked */
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */

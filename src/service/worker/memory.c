@@ -176,7 +176,7 @@ MayEvict(GgWorker *worker, uint32 entry, const GgLoadJob *job, uint64 now_us)
 
 	if (resident->state != GG_RESIDENT_READY || entry == job->entry || job->replica)
 		return false;
-	if (job->forced || IsReplaced(resident, job) || GgIsSpare(worker, resident))
+	if (job->forced || IsReplaced(resident, job) || GgIsReplica(worker, resident))
 		return true;
 	return GgHasRested(resident, now_us) &&
 		(!job->partial || 2 * HeatOf(resident) < HeatOf(&device->residents[job->entry]));

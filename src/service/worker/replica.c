@@ -110,7 +110,7 @@ IsShared(const GgResident *copy, const GgResident *resident)
 }
 
 bool
-GgIsSpare(const GgWorker *worker, const GgResident *resident)
+GgIsReplica(const GgWorker *worker, const GgResident *resident)
 {
 	return resident->replica &&
 		HasCopyElsewhere(worker, resident, &resident->key, gg_service->ndevices, IsUnmarked);

@@ -158,7 +158,7 @@ HeldBefore(const GgWorker *worker, const GgResident *resident)
 
 /* Give up what another device has, too: it was lost for a while, or two took it at a time. */
 static void
-DropTwins(GgWorker *worker, uint32 entry)
+DropReplicated(GgWorker *worker, uint32 entry)
 {
 	const GgResident *resident = &worker->device->residents[entry];
 	uint32		drop = HeldBefore(worker, resident);
@@ -215,7 +215,7 @@ Offer(GgWorker *worker, uint32 entry)
 		SettleOffer(worker, entry);
 	if (resident->devices <= 1 || resident->offers)
 		return;
-	DropTwins(worker, entry);
+	DropReplicated(worker, entry);
 	if (resident->state != GG_RESIDENT_READY || now_us < resident->replicate_us)
 		return;
 	segment = ChooseMove(worker, entry, &taker, &other);

@@ -286,7 +286,7 @@ extern bool GgLeaveToOthers(GgWorker *worker, GgLoadJob *job);
 extern bool GgMayTakeMore(GgWorker *worker, uint32 entry);
 
 /* Is this a replica, and the other copy still there? */
-extern bool GgIsSpare(const GgWorker *worker, const GgResident *resident);
+extern bool GgIsReplica(const GgWorker *worker, const GgResident *resident);
 
 /* How long after one was asked for the next part of an index may be. */
 #define GG_PART_PAUSE_US	UINT64CONST(1000000)
