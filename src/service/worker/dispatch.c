@@ -586,17 +586,14 @@ InjectFault(GgWorker *worker, GgFault fault)
 {
 	gg_status	status;
 
-	memset(&status, 0, sizeof(status));
-	status.where = "gpugraph.fault";
 	switch (fault)
 	{
 		case GG_FAULT_LAUNCH:
-			snprintf(status.message, sizeof(status.message), "launch failed");
+			status = gg_fail(GG_EDEVICE, "gpugraph.fault", "launch failed");
 			GgDeviceTrouble(worker, &status);
 			break;
 		case GG_FAULT_DEVICE:
-			status.code = GG_EDEVICE;
-			snprintf(status.message, sizeof(status.message), "device lost");
+			status = gg_fail(GG_EDEVICE, "gpugraph.fault", "device lost");
 			GgDeviceLost(worker, &status);
 			break;
 		case GG_FAULT_EXIT:
