@@ -379,11 +379,7 @@ KeepBack(GgScanOpaque *so, GgStream *stream, uint32 place)
 	}
 	if (kept)
 		return;
-	if (state->nlate == state->late_cap)
-	{
-		state->late_cap = Max(64, state->late_cap * 2);
-		state->late = GgEnlarge(so->context, state->late, state->late_cap * sizeof(uint64));
-	}
+	GgNeedRoom(so->context, state->late, state->nlate, state->late_cap);
 	state->late[state->nlate++] = key;
 }
 

@@ -353,12 +353,7 @@ RememberReturned(GgScanOpaque *so, ItemPointer tid)
 {
 	if (so->mode != GG_ITERATIVE_OFF)
 		return;
-	if (so->nreturned >= so->returned_cap)
-	{
-		so->returned_cap = Max(64, so->returned_cap * 2);
-		so->returned = GgEnlarge(so->context, so->returned,
-								 so->returned_cap * sizeof(ItemPointerData));
-	}
+	GgNeedRoom(so->context, so->returned, so->nreturned, so->returned_cap);
 	so->returned[so->nreturned++] = *tid;
 }
 

@@ -440,12 +440,8 @@ GgGiveUpSegments(GgWorker *worker, uint32 entry, uint32 drop)
 static void
 KeepToLimit(GgWorker *worker)
 {
-	GgLoadJob	nobody;
+	GgLoadJob	nobody = {.entry = PG_UINT32_MAX, .forced = true, .name = "nothing"};
 
-	memset(&nobody, 0, sizeof(nobody));
-	nobody.entry = PG_UINT32_MAX;
-	nobody.forced = true;
-	strlcpy(nobody.name, "nothing", sizeof(nobody.name));
 	(void) GgMakeRoom(worker, &nobody, 0);
 	/* loads under way were granted memory under the old limit, and can be evicted once they end */
 	worker->exceeded = worker->used_bytes > GgLimitBytes(worker);

@@ -106,7 +106,7 @@ MayGrow(GgWorker *worker, uint32 entry)
 	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
 	uint64		delta = 0;
 	uint64		least = PG_UINT64_MAX;
-	GgLoadJob	job;
+	GgLoadJob	job = {.entry = entry, .partial = true};
 
 	if (worker->versions[entry][1 - resident->now.version].live || !GgMayTakeMore(worker, entry))
 		return false;
@@ -115,9 +115,6 @@ MayGrow(GgWorker *worker, uint32 entry)
 			delta = version->list_bytes[i];
 		else if (version->forms.missing >> i & 1)
 			least = Min(least, version->list_bytes[i]);
-	memset(&job, 0, sizeof(job));
-	job.entry = entry;
-	job.partial = true;
 	return least <= PG_INT64_MAX && least + 2 * delta <= GgAvailableBytes(worker, &job);
 }
 
