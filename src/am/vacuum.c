@@ -389,11 +389,10 @@ static bool
 AllRowsCleared(VacuumState *state, Buffer buffer)
 {
 	const GgMetaPageData *meta = state->meta;
-	char	   *rows = PageGetContents(BufferGetPage(buffer));
 	uint32		count = GgDeltaRowCount(state->index, meta, buffer);
 
 	for (uint32 slot = 0; slot < count; slot++)
-		if (ItemPointerIsValid((ItemPointer) (rows + slot * GgDeltaRowBytes(meta))))
+		if (ItemPointerIsValid(&GgDeltaRowOf(meta, BufferGetPage(buffer), slot)->tid))
 			return false;
 	return true;
 }

@@ -307,6 +307,17 @@ extern void GgAtReset(MemoryContext context, MemoryContextCallbackFunction func,
 /* Make an array so long, or a new one of NULL. */
 extern void *GgEnlarge(MemoryContext context, void *array, Size bytes);
 
+/* Have an array of count elements, which has room for `room` of them, take one more. */
+#define GgNeedRoom(context, array, count, room) \
+	do \
+	{ \
+		if ((count) == (room)) \
+		{ \
+			(room) = Max(2 * (room), 64); \
+			(array) = GgEnlarge(context, array, (room) * sizeof(*(array))); \
+		} \
+	} while (0)
+
 /* ---- shared_memory.c --------------------------------------------------- */
 
 /*

@@ -74,14 +74,13 @@ MostRanges(const GgAreaShared *shared, const AreaLayout *layout)
 static AreaLayout
 LayOut(const GgAreaShared *shared)
 {
-	AreaLayout	layout;
+	AreaLayout	layout = {0};
 	Size		capacity = shared->capacity;
 	Size		duplicates = capacity + shared->chunk_duplicates;
 	Size		filter_bytes = shared->filter_words * sizeof(int64);
 	Size		next;
 	Size		slots = 0;
 
-	memset(&layout, 0, sizeof(layout));
 	/* rows first, at the start of a page, from where a device copies fastest */
 	layout.tids = AlignPage(capacity * shared->row_bytes);
 	/* at the end TIDs of duplicates are among them */

@@ -346,7 +346,7 @@ GgEndProcesses(GgParticipant *leader)
 void
 gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 {
-	GgParticipant worker;
+	GgParticipant worker = {0};
 	GgBuildShared *shared = shm_toc_lookup(toc, KEY_SHARED, false);
 	WalUsage   *wal_usage = shm_toc_lookup(toc, KEY_WAL_USAGE, false);
 	BufferUsage *buffer_usage = shm_toc_lookup(toc, KEY_BUFFER_USAGE, false);
@@ -364,7 +364,6 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	index = index_open(shared->index, index_lockmode);
 	indexInfo = BuildIndexInfo(index);
 	indexInfo->ii_Concurrent = shared->concurrent;
-	memset(&worker, 0, sizeof(worker));
 	ConnectParts(&worker, shared, heap, index, indexInfo);
 
 	InstrStartParallelQuery();

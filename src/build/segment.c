@@ -230,11 +230,11 @@ HasAnotherWay(GgBuild *build, GgSegmentWork *work, const gg_status *status)
 static void
 GiveUpHalves(GgBuild *build, GgSegmentWork *work)
 {
-	gg_status	status = {.code = GG_EDEVICE_MEMORY, .where = "gpugraph build"};
+	gg_status	status = gg_fail(GG_EDEVICE_MEMORY, "gpugraph build",
+								 "it has room for rows in half precision alone, %s",
+								 work->device.unfit ? "which these do not bear" :
+								 "and these did not come there");
 
-	snprintf(status.message, sizeof(status.message), "it has room for rows in half precision "
-			 "alone, %s", work->device.unfit ? "which these do not bear" :
-			 "and these did not come there");
 	/* nor does another device make them bear it */
 	if (work->device.unfit)
 		memset(build->failed, true, sizeof(build->failed));

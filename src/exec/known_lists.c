@@ -108,7 +108,7 @@ GgKeepAsk(const GgScanOpaque *so, const GgAsk *ask)
 
 	/* marked scans have modes and bounds of their own */
 	if (so->filter != NULL || so->expected != 0 || so->marks != 0 || so->bound.rounded ||
-		device->missing != 0 || device->ref.halved != 0 ||
+		device->missing != 0 || device->ref.forms.halved != 0 ||
 		device->delta_pages != meta->delta_pages ||
 		(options != NULL && options->learn_queries) || GG_SNAPSHOTS_GROW_OLD)
 		return;

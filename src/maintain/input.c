@@ -249,14 +249,11 @@ ReadDeltaRows(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 		{
 			uint32		first = (uint32) (number - input->first_page) / npages * per_page;
 			Buffer		buffer;
-			char	   *rows;
 
 			if (!ReadDeltaPage(target, meta, input, number, &buffer))
 				continue;
-			rows = PageGetContents(BufferGetPage(buffer));
 			for (uint32 slot = 0; slot < GgDeltaRowCount(target->index, meta, buffer); slot++)
-				take((const GgDeltaRow *) (rows + slot * GgDeltaRowBytes(meta)), first + slot,
-					 arg);
+				take(GgDeltaRowOf(meta, BufferGetPage(buffer), slot), first + slot, arg);
 			UnlockReleaseBuffer(buffer);
 		}
 		GgEndSlice(target);
@@ -342,14 +339,12 @@ CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 	Size		row_bytes = GgRowBytes(meta);
 	Size		done = GgDeltaVectorHere(meta);
 	Buffer		buffer;
-	char	   *rows;
 
 	if (!ReadDeltaPage(target, meta, input, number, &buffer))
 		return;
-	rows = PageGetContents(BufferGetPage(buffer));
 	for (uint32 slot = 0; slot < GgDeltaRowCount(target->index, meta, buffer); slot++)
 		memcpy(out + slot * row_bytes,
-			   rows + slot * GgDeltaRowBytes(meta) + GgDeltaVectorOffset(meta), done);
+			   GgDeltaVector(meta, GgDeltaRowOf(meta, BufferGetPage(buffer), slot)), done);
 	UnlockReleaseBuffer(buffer);
 	while (done < row_bytes)
 	{

@@ -124,6 +124,7 @@ static void
 ChooseLists(GgBulk *bulk)
 {
 	const GgMetaPageData *meta = bulk->lists.meta;
+	const GgForms *forms = &bulk->ref.forms;
 	gg_request *request = &bulk->ask.request;
 
 	request->nsegments = meta->nsegments;
@@ -137,8 +138,7 @@ ChooseLists(GgBulk *bulk)
 			continue;
 		if (request->params.itopk_size > meta->segments[i].nodes / GG_EXACT_SHARE)
 			bulk->exact |= bit;
-		if (((bulk->ref.missing | ((bulk->ref.rowless | bulk->ref.halved) & bulk->exact)) &
-			 bit) != 0)
+		if (((forms->missing | ((forms->rowless | forms->halved) & bulk->exact)) & bit) != 0)
 			bulk->missing |= bit;
 		else
 		{
@@ -147,8 +147,8 @@ ChooseLists(GgBulk *bulk)
 		}
 	}
 	request->measured = bulk->exact & request->lists;
-	bulk->rowless = bulk->ref.rowless & request->lists;
-	bulk->halved = bulk->ref.halved & request->lists;
+	bulk->rowless = forms->rowless & request->lists;
+	bulk->halved = forms->halved & request->lists;
 	request->delta = bulk->ref.delta_pages > 0;
 	if (request->delta)
 		bulk->answers_of[bulk->nasked++] = meta->nsegments;
@@ -166,7 +166,7 @@ static bool
 ChooseRerank(GgBulk *bulk)
 {
 	gg_request *request = &bulk->ask.request;
-	const uint32 coded = bulk->ref.coded & request->lists & ~request->measured;
+	const uint32 coded = bulk->ref.forms.coded & request->lists & ~request->measured;
 	gg_search_params params = request->params;
 	uint32		size;
 

@@ -228,7 +228,7 @@ FormOf(const GgFinder *finder)
 
 	if (GgAnsweredBy(so) != GG_REASON_NONE || so->device.lists == 0)
 		return GgCpuForm(so->meta);
-	return ((so->device.ref.coded | so->device.ref.rowless) & so->device.lists) != 0 ?
+	return ((so->device.ref.forms.coded | so->device.ref.forms.rowless) & so->device.lists) != 0 ?
 		GG_FORM_GPU_CODES : GG_FORM_GPU_ROWS;
 }
 

@@ -141,15 +141,6 @@ OperatorDistance(const GgScanOpaque *so)
 	return GgOperatorDistance(so->meta->metric, so->distance);
 }
 
-static void
-NeedRoom(GgFinder *finder)
-{
-	if (finder->nrows < finder->capacity)
-		return;
-	finder->capacity = Max(64, finder->capacity * 2);
-	finder->rows = GgEnlarge(finder->context, finder->rows, finder->capacity * sizeof(GgFoundRow));
-}
-
 /*
  * Put the row in the slot into its place.  Rows come nearly in order, so it is near the end.
  */
@@ -158,7 +149,7 @@ PutInPlace(GgFinder *finder, double distance)
 {
 	uint64		place;
 
-	NeedRoom(finder);
+	GgNeedRoom(finder->context, finder->rows, finder->nrows, finder->capacity);
 	for (place = finder->nrows;
 		 place > 0 && float8_lt(distance, finder->rows[place - 1].distance);
 		 place--)
@@ -213,7 +204,7 @@ Find(GgFinder *finder, GgQueries *queries, Datum query, uint64 k)
 			FindRounded(finder, k);
 			break;
 		}
-		NeedRoom(finder);
+		GgNeedRoom(finder->context, finder->rows, finder->nrows, finder->capacity);
 		row = &finder->rows[finder->nrows++];
 		row->ctid = finder->slot->tts_tid;
 		row->distance = so->bound.rounded ? TrueDistance(finder) : OperatorDistance(so);

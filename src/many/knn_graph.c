@@ -78,11 +78,7 @@ typedef struct KnnGraph
 static void
 AddEdge(KnnGraph *graph, const ItemPointerData *ctid, const GgFoundRow *neighbor)
 {
-	if (graph->nedges == graph->capacity)
-	{
-		graph->capacity = Max(CHUNK_PLACES, graph->capacity * 2);
-		graph->edges = GgEnlarge(graph->context, graph->edges, graph->capacity * sizeof(Edge));
-	}
+	GgNeedRoom(graph->context, graph->edges, graph->nedges, graph->capacity);
 	graph->edges[graph->nedges].ctid = *ctid;
 	graph->edges[graph->nedges++].neighbor = *neighbor;
 }

@@ -182,11 +182,8 @@ LockTidPage(GgLists *lists, int list, uint32 row, Buffer *buffer)
 	}
 	else
 	{
-		uint64		number = GgDeltaPageOf(meta, row);
-
-		if (GgArrayBlock(&lists->delta, number) == InvalidBlockNumber)
+		if (!GgReadDeltaPage(index, meta, &lists->delta, GgDeltaPageOf(meta, row), buffer))
 			return false;
-		*buffer = GgReadPage(index, meta->instance, &lists->delta, number);
 	}
 	GgTestForOldSnapshot(GetActiveSnapshot(), index, BufferGetPage(*buffer));
 	return true;
@@ -203,7 +200,7 @@ TidOnPage(GgLists *lists, int list, uint32 row, Buffer buffer)
 	if (list < meta->nsegments)
 		return ((GgTidEntry *) PageGetContents(page))[row % GG_TIDS_PER_PAGE].tid;
 	if (slot < GgDeltaRowCount(lists->target->index, meta, buffer))
-		return ((GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta)))->tid;
+		return GgDeltaRowOf(meta, page, slot)->tid;
 	ItemPointerSetInvalid(&none);
 	return none;
 }
@@ -527,23 +524,16 @@ TakeDeltaPage(GgLists *lists, Buffer buffer, uint64 number, uint32 first_row, Gg
 {
 	const GgMetaPageData *meta = lists->meta;
 	Relation	index = lists->target->index;
-	Size		row_bytes = GgRowBytes(meta);
-	Size		here = GgDeltaVectorHere(meta);
 	uint32		count = GgDeltaRowCount(index, meta, buffer);
 
 	for (uint32 slot = 0; slot < count; slot++)
 	{
-		const GgDeltaRow *row = (GgDeltaRow *) (PageGetContents(BufferGetPage(buffer)) +
-												slot * GgDeltaRowBytes(meta));
-		char	   *vector = rows->vectors + rows->count * row_bytes;
+		const GgDeltaRow *row = GgDeltaRowOf(meta, BufferGetPage(buffer), slot);
 
 		if (!ItemPointerIsValid(&row->tid))
 			continue;
-		memcpy(vector, GgDeltaVector(meta, row), here);
-		/* a row that is longer than a page goes on over the following ones */
-		if (here < row_bytes)
-			GgReadArray(index, meta->instance, &lists->delta,
-						(uint64) (number + 1) * GG_PAGE_PAYLOAD, vector + here, row_bytes - here);
+		GgCopyDeltaVector(index, meta, &lists->delta, number, row,
+						  rows->vectors + rows->count * GgRowBytes(meta));
 		rows->rows[rows->count++] = first_row + slot;
 	}
 }
@@ -565,9 +555,8 @@ GgReadDelta(GgLists *lists, uint32 first_page, uint32 end_page, GgDeltaRows *row
 		Buffer		buffer;
 
 		CHECK_FOR_INTERRUPTS();
-		if (GgArrayBlock(&lists->delta, number) == InvalidBlockNumber)
-			continue;			/* VACUUM has given it back */
-		buffer = GgReadPage(index, meta->instance, &lists->delta, number);
+		if (!GgReadDeltaPage(index, meta, &lists->delta, number, &buffer))
+			continue;
 		GgTestForOldSnapshot(GetActiveSnapshot(), index, BufferGetPage(buffer));
 		TakeDeltaPage(lists, buffer, number, GgRowsOnPages(meta, page), rows);
 		UnlockReleaseBuffer(buffer);

@@ -36,7 +36,7 @@ extern double GgBoundOf(const GgBound *bound, float distance);
 extern float GgBoundInitProduct(GgBound *bound, const GgMetaPageData *meta, const float *query);
 
 /*
- * For rows of the index of which a device has halves (GgResidentRef.halved), to a prepared query.
+ * For rows of the index of which a device has halves (GgForms.halved), to a prepared query.
  * GgBoundOfKey() then is the least distance that this engine can measure to a row of the index
  * whose halves are at this distance or farther.
  */

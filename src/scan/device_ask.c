@@ -14,7 +14,7 @@
  * near the queries such walks are for nothing, so the session remembers them, too.
  *
  * Segments that a device has no room for are left to walks from the start.  Of some a device has
- * codes alone (GgResidentRef.rowless).  Its walks of these bring somewhat more nodes than were
+ * codes alone (GgForms.rowless).  Its walks of these bring somewhat more nodes than were
  * asked for, in the order of estimates.  They are measured here before the list is anybody's, under
  * a filter those that match.  Where few nodes match there is a list of those that do, in the order
  * of bounds (device_stream.c).  All else takes rows: deep lists without a filter, or behind another
@@ -83,7 +83,7 @@ AskForHalves(const GgScanOpaque *so, GgAsk *ask)
 {
 	gg_request *request = &ask->request;
 
-	if ((request->lists & ~request->measured & so->device.ref.halved) == 0)
+	if ((request->lists & ~request->measured & so->device.ref.forms.halved) == 0)
 		return;
 	request->params.rerank = RerankSize(so, &request->params);
 	request->params.k = Min(request->params.rerank,
@@ -116,7 +116,7 @@ AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 {
 	GgResidentRef *ref = &so->device.ref;
 	uint32		delta_pages = ref->delta_pages;
-	uint32		halved = ref->halved;
+	uint32		halved = ref->forms.halved;
 	GgReason	found;
 
 	if (!GgAskAnother(ref, so->reason) || attempt >= 2 + pg_popcount32(ref->avoid))
@@ -128,10 +128,10 @@ AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 		return false;
 	}
 	if ((!request->delta || ref->delta_answered || ref->delta_pages == delta_pages) &&
-		(request->lists & ~ref->answered & ref->missing) == 0 &&
-		((request->measured & ref->rowless) == 0 ||
+		(request->lists & ~ref->answered & ref->forms.missing) == 0 &&
+		((request->measured & ref->forms.rowless) == 0 ||
 		 (request->after == 0 && GgTakesBounds(so))) &&
-		(request->after == 0 || (request->measured & (ref->halved ^ halved)) == 0))
+		(request->after == 0 || (request->measured & (ref->forms.halved ^ halved)) == 0))
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
 	return false;
@@ -204,7 +204,7 @@ GgAskLists(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 	int			attempt = 0;
 	bool		answered;
 
-	if ((measured & ref->rowless) != 0)
+	if ((measured & ref->forms.rowless) != 0)
 	{
 		longer.request.params.k = RerankSize(so, &ask->request.params);
 		lists = palloc(gg_request_lists(&ask->request) *
@@ -215,12 +215,12 @@ GgAskLists(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 		   AskAgain(so, &longer.request, attempt++))
 		;
 	if (answered)
-		so->reranked += (uint64) pg_popcount32(walked & ref->coded & ~ref->rowless) *
+		so->reranked += (uint64) pg_popcount32(walked & ref->forms.coded & ~ref->forms.rowless) *
 			RerankSize(so, &ask->request.params);
 	/* whoever answered in the end */
-	if (answered && (lists != keys || (measured & ref->rowless) != 0))
-		ShortenLists(so, &ask->request, measured & ref->rowless, lists, longer.request.params.k,
-					 keys, k);
+	if (answered && (lists != keys || (measured & ref->forms.rowless) != 0))
+		ShortenLists(so, &ask->request, measured & ref->forms.rowless, lists,
+					 longer.request.params.k, keys, k);
 	if (lists != keys)
 		pfree(lists);
 	return answered;
@@ -301,7 +301,7 @@ FilteredList(const GgScanOpaque *so, const GgStream *stream, double share)
 {
 	const uint32 bit = (uint32) 1 << (stream->segment - so->meta->segments);
 
-	return (so->device.ref.rowless & bit) != 0 ?
+	return (so->device.ref.forms.rowless & bit) != 0 ?
 		GgFilteredCodesList(so->meta, so->mode, &so->params, so->limit, share) :
 		GgFilteredDeviceList(stream->nodes, share, GgRowBytes(so->meta), so->params.itopk_size);
 }
@@ -322,7 +322,7 @@ ListsToWalk(GgScanOpaque *so, uint32 *itopk)
 		uint32		list;
 
 		/* the estimate takes time, too */
-		if ((so->device.lists & ~so->device.ref.missing & bit) == 0 ||
+		if ((so->device.lists & ~so->device.ref.forms.missing & bit) == 0 ||
 			FilteredList(so, stream, 1) == 0)
 			continue;
 		GgEstimateMatching(so, stream, FEW_PLACES);
@@ -355,9 +355,9 @@ ListsWithoutWalk(const GgScanOpaque *so)
 	const GgDeviceAnswer *device = &so->device;
 
 	if (so->filter != NULL)
-		return GgTakesBounds(so) ? 0 : device->ref.rowless & ~device->walked;
+		return GgTakesBounds(so) ? 0 : device->ref.forms.rowless & ~device->walked;
 	return so->mode != GG_ITERATIVE_OFF && GG_LIMITED_WALK(LimitedRows(so)) > GG_MAX_ITOPK ?
-		device->ref.rowless : 0;
+		device->ref.forms.rowless : 0;
 }
 
 /*
@@ -370,11 +370,11 @@ static void
 LeaveMissing(GgScanOpaque *so)
 {
 	GgDeviceAnswer *device = &so->device;
-	const uint32 rowless = device->ref.rowless;
+	const uint32 rowless = device->ref.forms.rowless;
 
-	device->missing |= device->ref.missing | ListsWithoutWalk(so);
+	device->missing |= device->ref.forms.missing | ListsWithoutWalk(so);
 	device->missing &= device->lists;
-	device->lists &= ~(device->missing | (device->exact & (rowless | device->ref.halved)));
+	device->lists &= ~(device->missing | (device->exact & (rowless | device->ref.forms.halved)));
 	device->exact &= device->lists;
 	if (device->missing != 0)
 		GgTakeForm(so, GgCpuForm(so->meta), true);
@@ -408,8 +408,8 @@ FindDevice(GgScanOpaque *so)
 			ref->delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
 			device->delta_pages = ref->delta_pages;
 		so->reason = GG_REASON_NONE;
-		GgTakeForm(so, ((ref->coded | ref->rowless) & device->lists) != 0 ? GG_FORM_GPU_CODES :
-				   GG_FORM_GPU_ROWS, false);
+		GgTakeForm(so, ((ref->forms.coded | ref->forms.rowless) & device->lists) != 0 ?
+				   GG_FORM_GPU_CODES : GG_FORM_GPU_ROWS, false);
 		device->walked = so->filter != NULL && GgWalkIsDue(so) ?
 			ListsToWalk(so, &device->walk_length) : 0;
 		if (device->lists == 0 && device->delta_pages == 0)
@@ -428,7 +428,7 @@ bool
 GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 {
 	if (stream->segment != NULL &&
-		(so->device.ref.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
+		(so->device.ref.forms.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
 		return itopk <= GG_MAX_ITOPK;
 	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
 		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta), GG_DEVICE_DEEP_US);
@@ -454,7 +454,7 @@ static void
 CountReranked(GgScanOpaque *so, const gg_request *request)
 {
 	so->reranked += (uint64) pg_popcount32(request->lists & ~request->measured &
-										   so->device.ref.coded) *
+										   so->device.ref.forms.coded) *
 		RerankSize(so, &request->params);
 }
 
@@ -481,7 +481,7 @@ AskFiltered(const GgScanOpaque *so, GgAsk *ask)
 	const uint32 itopk = so->params.itopk_size;
 	uint32		k = so->mode == GG_ITERATIVE_OFF ? itopk : (itopk + 1) / 2;
 
-	if ((ask->request.lists & so->device.ref.rowless) != 0)
+	if ((ask->request.lists & so->device.ref.forms.rowless) != 0)
 		k = Min(GG_BOUNDED_LIST, GgServiceDeepRoom(gg_request_lists(&ask->request)) / 4);
 	else if (so->limit > 0 && !so->recheck)
 		k = Min(GG_LIMITED_EXACT(so->limit),
@@ -523,7 +523,7 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 		itopk = (uint32) GG_EXPECTED_WALK(expected);
 		deep = !GgDeviceWalkIsWorthwhile(so, so->streams, itopk);
 	}
-	if (deep && (device->lists & device->ref.rowless) != 0)
+	if (deep && (device->lists & device->ref.forms.rowless) != 0)
 	{
 		deep = false;
 		itopk = Min(itopk, GG_MAX_ITOPK);
@@ -630,7 +630,7 @@ GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep)
 	device->missing = device->walked = device->ref.avoid = 0;
 	device->uncertain = false;
 	if (so->exact || so->filter != NULL || so->by_table || !FindDevice(so) ||
-		device->ref.nothers > 0 || device->ref.rowless != 0)
+		device->ref.nothers > 0 || device->ref.forms.rowless != 0)
 		return false;
 	*ask = FirstWithoutFilter(so, deep);
 	return !*deep || ShortenDeep(so, ask);

@@ -18,12 +18,12 @@
  *
  * A device has the delta's full pages as of some moment.  All its lists of the delta are exact.
  *
- * Of some segments a device has rows in half precision (GgResidentRef.halved), and keys have
+ * Of some segments a device has rows in half precision (GgForms.halved), and keys have
  * distances to these.  What rounding can do to them has a bound (bound.c).  So rows are measured
  * here until none that was not can be nearer than the next one (Settle()): for LIMIT 10 that is
  * some 16 of them.  A row may have to wait for the next deep list.
  *
- * Where a device has codes alone (GgResidentRef.rowless), keys of a list under a filter have bounds
+ * Where a device has codes alone (GgForms.rowless), keys of a list under a filter have bounds
  * themselves (engine/rules/codes.h), and rows are measured likewise: for LIMIT 10 40 to 300 of
  * them.  There is one such list, of GG_BOUNDED_LIST keys.  A scan that comes to its end wants so
  * much that it would soon have measured all rows that match.
@@ -89,9 +89,10 @@ KeepKeys(const GgScanOpaque *so, GgStream *stream, uint32 waiting, uint32 k)
 	if (state->deep && n > waiting)
 		state->after = state->keys[n - 1];
 	state->measured = waiting;
-	state->rounded = stream->segment != NULL && (so->device.ref.halved >> state->list & 1) != 0;
+	state->rounded = stream->segment != NULL &&
+		(so->device.ref.forms.halved >> state->list & 1) != 0;
 	state->bounded = stream->segment != NULL && state->deep &&
-		(so->device.ref.rowless >> state->list & 1) != 0;
+		(so->device.ref.forms.rowless >> state->list & 1) != 0;
 	if (state->rounded)
 		GgBoundInitHalves(&state->halves, so->meta, so->query);
 	if (!state->deep)
@@ -226,16 +227,16 @@ IsThere(GgScanOpaque *so, const GgStream *stream)
 
 	if (stream->segment == NULL)
 		return ref->delta_pages == stream->end_page;
-	if (state->deep && (ref->rowless >> state->list & 1) != 0 &&
+	if (state->deep && (ref->forms.rowless >> state->list & 1) != 0 &&
 		(state->after != 0 || !GgTakesBounds(so)))
 	{
 		GgRequireDevice(so->index, GG_REASON_CODED);
 		return false;
 	}
 	/* "behind the last key" means other rows where these are rounded */
-	if (state->after != 0 && state->rounded != ((ref->halved >> state->list & 1) != 0))
+	if (state->after != 0 && state->rounded != ((ref->forms.halved >> state->list & 1) != 0))
 		return false;
-	return (ref->missing >> state->list & 1) == 0;
+	return (ref->forms.missing >> state->list & 1) == 0;
 }
 
 /*
@@ -248,7 +249,7 @@ DeepLength(const GgScanOpaque *so, const GgStream *stream)
 	const DeviceStream *state = stream->state;
 	uint32		asked = state->nfilled + (so->device.walked == 0);
 
-	if (stream->segment != NULL && (so->device.ref.rowless >> state->list & 1) != 0)
+	if (stream->segment != NULL && (so->device.ref.forms.rowless >> state->list & 1) != 0)
 		return GG_BOUNDED_LIST;
 	if (asked == 0 && stream->handed + so->params.itopk_size <= GG_SHORT_DEEP)
 		return (uint32) stream->handed + so->params.itopk_size;
@@ -378,11 +379,7 @@ KeepBack(GgScanOpaque *so, GgStream *stream, uint32 place)
 	}
 	if (kept)
 		return;
-	if (state->nlate == state->late_cap)
-	{
-		state->late_cap = Max(64, state->late_cap * 2);
-		state->late = GgEnlarge(so->context, state->late, state->late_cap * sizeof(uint64));
-	}
+	GgNeedRoom(so->context, state->late, state->nlate, state->late_cap);
 	state->late[state->nlate++] = key;
 }
 

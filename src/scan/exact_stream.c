@@ -217,21 +217,6 @@ CloseDeltaReader(DeltaReader *reader)
 		pfree(reader->whole);
 }
 
-/*
- * Copy the row of a delta whose rows are longer than a page: the head from its first page, which
- * is locked, the rest from the pages that follow.
- */
-static void
-CopyLongRow(GgScanOpaque *so, uint64 number, const GgDeltaRow *row, char *copy)
-{
-	const GgMetaPageData *meta = so->meta;
-	Size		here = GgDeltaVectorHere(meta);
-
-	memcpy(copy, GgDeltaVector(meta, row), here);
-	GgReadArray(so->index, meta->instance, &so->delta, (uint64) (number + 1) * GG_PAGE_PAYLOAD,
-				copy + here, GgRowBytes(meta) - here);
-}
-
 /* A row's distance to a NULL query is 0. */
 static void
 MeasureRow(const GgScanOpaque *so, DeltaReader *reader, const void *vector, uint32 node)
@@ -266,9 +251,8 @@ MeasureDeltaPage(GgScanOpaque *so, GgStream *stream, uint32 page_number, DeltaRe
 
 	CHECK_FOR_INTERRUPTS();
 	reader->count = 0;
-	if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)
-		return;					/* VACUUM has given it back */
-	buffer = GgReadPage(so->index, meta->instance, &so->delta, number);
+	if (!GgReadDeltaPage(so->index, meta, &so->delta, number, &buffer))
+		return;
 	page = BufferGetPage(buffer);
 	rows = PageGetContents(page);
 	count = GgDeltaRowCount(so->index, meta, buffer);
@@ -285,7 +269,7 @@ MeasureDeltaPage(GgScanOpaque *so, GgStream *stream, uint32 page_number, DeltaRe
 			continue;
 		if (reader->whole != NULL)
 		{
-			CopyLongRow(so, number, row, reader->whole);
+			GgCopyDeltaVector(so->index, meta, &so->delta, number, row, reader->whole);
 			vector = reader->whole;
 		}
 		MeasureRow(so, reader, vector, first + slot);

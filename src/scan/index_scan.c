@@ -308,15 +308,12 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 	}
 	else
 	{
-		uint64		number = GgDeltaPageOf(so->meta, row);
-		Size		offset = row % GgDeltaRowsPerPage(so->meta) * GgDeltaRowBytes(so->meta);
-
 		/* a device may still know a row that VACUUM has given back */
-		if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)
+		if (!GgReadDeltaPage(so->index, so->meta, &so->delta, GgDeltaPageOf(so->meta, row),
+							 &buffer))
 			return false;
-		buffer = GgReadPage(so->index, so->meta->instance, &so->delta, number);
 		page = BufferGetPage(buffer);
-		*tid = ((GgDeltaRow *) (PageGetContents(page) + offset))->tid;
+		*tid = GgDeltaRowOf(so->meta, page, row % GgDeltaRowsPerPage(so->meta))->tid;
 	}
 	if (ItemPointerIsValid(tid))
 		GgCheckTid(so->index, so->heap, BufferGetBlockNumber(buffer), tid, &so->heap_length);
@@ -356,12 +353,7 @@ RememberReturned(GgScanOpaque *so, ItemPointer tid)
 {
 	if (so->mode != GG_ITERATIVE_OFF)
 		return;
-	if (so->nreturned >= so->returned_cap)
-	{
-		so->returned_cap = Max(64, so->returned_cap * 2);
-		so->returned = GgEnlarge(so->context, so->returned,
-								 so->returned_cap * sizeof(ItemPointerData));
-	}
+	GgNeedRoom(so->context, so->returned, so->nreturned, so->returned_cap);
 	so->returned[so->nreturned++] = *tid;
 }
 

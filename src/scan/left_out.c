@@ -36,11 +36,7 @@ typedef struct GgLeftOut
 static void
 AddTid(MemoryContext context, TidList *list, ItemPointer tid)
 {
-	if (list->count == list->room)
-	{
-		list->room = Max(2 * list->room, 64);
-		list->tids = GgEnlarge(context, list->tids, list->room * sizeof(ItemPointerData));
-	}
+	GgNeedRoom(context, list->tids, list->count, list->room);
 	list->tids[list->count++] = *tid;
 }
 

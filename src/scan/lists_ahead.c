@@ -162,7 +162,7 @@ MayBeOfMany(const GgScanOpaque *so, const GgAsk *ask)
 	const GgResidentRef *ref = &so->device.ref;
 
 	return ask->filter == NULL && !gg_request_wants_deep(request) && ref->nothers == 0 &&
-		(so->by_table || (request->lists & ~request->measured & ref->rowless) == 0);
+		(so->by_table || (request->lists & ~request->measured & ref->forms.rowless) == 0);
 }
 
 /* The place of the scan's query, from the likely one on; as many as there are where it is new. */

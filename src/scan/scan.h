@@ -557,11 +557,7 @@ GgKeepLate(GgScanOpaque *so, GgStream *stream, float distance, uint32 node)
 {
 	if (isinf(so->farthest))
 		return false;
-	if (so->nkept == so->kept_room)
-	{
-		so->kept_room = Max(64, so->kept_room * 2);
-		so->kept_back = GgEnlarge(so->context, so->kept_back, so->kept_room * sizeof(GgLateNode));
-	}
+	GgNeedRoom(so->context, so->kept_back, so->nkept, so->kept_room);
 	so->kept_back[so->nkept++] = (GgLateNode) {
 		.distance = distance, .node = node, .stream = stream
 	};

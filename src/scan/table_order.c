@@ -135,11 +135,7 @@ GgEndTableOrder(GgScanOpaque *so)
 static void
 AddRow(GgScanOpaque *so, RowArray *array, const OrderedRow *row)
 {
-	if (array->count == array->room)
-	{
-		array->room = Max(2 * array->room, BATCH_ROWS);
-		array->rows = GgEnlarge(so->context, array->rows, array->room * sizeof(OrderedRow));
-	}
+	GgNeedRoom(so->context, array->rows, array->count, array->room);
 	array->rows[array->count++] = *row;
 }
 

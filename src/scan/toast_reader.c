@@ -101,12 +101,7 @@ GgFindToast(GgToastReader *reader, Datum value, GgToastValue *found)
 	index_rescan(reader->scan, &key, 1, NULL, 0);
 	while ((tid = index_getnext_tid(reader->scan, ForwardScanDirection)) != NULL)
 	{
-		if (reader->ntids == reader->room)
-		{
-			reader->room = Max(2 * reader->room, 256);
-			reader->tids = GgEnlarge(reader->context, reader->tids,
-									 reader->room * sizeof(ItemPointerData));
-		}
+		GgNeedRoom(reader->context, reader->tids, reader->ntids, reader->room);
 		reader->tids[reader->ntids++] = *tid;
 #ifdef USE_PREFETCH
 		if (ItemPointerGetBlockNumber(tid) != last)

@@ -101,11 +101,8 @@ Datum
 gpugraph_check(PG_FUNCTION_ARGS)
 {
 	GgInspected inspected;
-	GgCheck		check;
+	GgCheck		check = {.heap_check = PG_GETARG_BOOL(1)};
 	GgCaller	caller;
-
-	memset(&check, 0, sizeof(check));
-	check.heap_check = PG_GETARG_BOOL(1);
 
 	GgOpenInspected(PG_GETARG_OID(0), check.heap_check ? GG_READ_TABLE : GG_READ_INDEX, &inspected);
 	check.index = inspected.index;

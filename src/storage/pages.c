@@ -61,6 +61,27 @@ GgPayloadBytes(Page page)
 	return ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
 }
 
+bool
+GgReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *delta, uint64 number,
+				Buffer *buffer)
+{
+	if (GgArrayBlock(delta, number) == InvalidBlockNumber)
+		return false;
+	*buffer = GgReadPage(index, meta->instance, delta, number);
+	return true;
+}
+
+void
+GgCopyDeltaVector(Relation index, const GgMetaPageData *meta, const GgArray *delta, uint64 number,
+				  const GgDeltaRow *row, char *copy)
+{
+	const Size	here = GgDeltaVectorHere(meta);
+
+	memcpy(copy, GgDeltaVector(meta, row), here);
+	GgReadArray(index, meta->instance, delta, (number + 1) * GG_PAGE_PAYLOAD, copy + here,
+				GgRowBytes(meta) - here);
+}
+
 /* A count too small would hide rows, and the next insert would overwrite one of them. */
 uint32
 GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer)

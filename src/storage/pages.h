@@ -99,6 +99,20 @@ extern Size GgPayloadBytes(Page page);
  */
 extern uint32 GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer);
 
+static inline const GgDeltaRow *
+GgDeltaRowOf(const GgMetaPageData *meta, Page page, uint32 slot)
+{
+	return (const GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta));
+}
+
+/* As GgReadPage(), of the delta.  False: VACUUM has given the page back. */
+extern bool GgReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *delta,
+							uint64 number, Buffer *buffer);
+
+/* Copy the vector of a row on a locked page; a long one goes on over the pages that follow. */
+extern void GgCopyDeltaVector(Relation index, const GgMetaPageData *meta, const GgArray *delta,
+							  uint64 number, const GgDeltaRow *row, char *copy);
+
 /* Bytes of page number of an array that has so many in all. */
 static inline Size
 GgPageBytes(uint32 number, uint64 bytes)

@@ -100,11 +100,8 @@ engine_main(void *arg)
 gg_status
 gg_engine_thread_start(const gg_engine_task *task, gg_engine_thread **result)
 {
-	gg_status	status = {.code = GG_OK};
-	gg_status	failed = {
-		.code = GG_ENOMEM, .where = "gg_engine_thread_start",
-		.message = "no memory or thread for building a graph"
-	};
+	const gg_status failed = gg_fail(GG_ENOMEM, "gg_engine_thread_start",
+									 "no memory or thread for building a graph");
 	gg_engine_thread *thread = calloc(1, sizeof(gg_engine_thread));
 
 	*result = NULL;
@@ -121,7 +118,7 @@ gg_engine_thread_start(const gg_engine_task *task, gg_engine_thread **result)
 		return failed;
 	}
 	*result = thread;
-	return status;
+	return gg_ok();
 }
 
 bool

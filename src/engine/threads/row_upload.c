@@ -65,10 +65,11 @@ enum
 	NOW = 2
 };
 
-static const gg_status no_memory = {
-	.code = GG_ENOMEM, .where = "gg_row_upload_start",
-	.message = "no memory or thread for copying rows"
-};
+static gg_status
+no_memory(void)
+{
+	return gg_fail(GG_ENOMEM, "gg_row_upload_start", "no memory or thread for copying rows");
+}
 
 static bool
 can_take(const gg_row_upload *upload, uint32_t chunk)
@@ -103,13 +104,8 @@ gg_status
 gg_write_halves(const gg_engine *engine, gg_index *index, uint32_t dim, uint64_t offset,
 				const char *rows, uint64_t bytes, uint16_t *halves)
 {
-	gg_status	status = {
-		.code = GG_EUNSUPPORTED, .where = "gg_write_halves",
-		.message = "rows do not bear half precision"
-	};
-
 	if (!gg_round_rows((const float *) rows, halves, bytes / sizeof(float), dim))
-		return status;
+		return gg_fail(GG_EUNSUPPORTED, __func__, "rows do not bear half precision");
 	return engine->index_write(index, GG_PART_ROWS, offset / 2, halves, bytes / 2);
 }
 
@@ -198,7 +194,7 @@ copy_chunks(void *arg)
 	while ((run = next_run(upload, &chunk)) > 0)
 	{
 		begin_run(upload);
-		end_run(upload, source->halve && halves == NULL ? no_memory :
+		end_run(upload, source->halve && halves == NULL ? no_memory() :
 				copy_run(upload, chunk, run, halves));
 	}
 	free(halves);
@@ -243,7 +239,7 @@ gg_row_upload_start(const gg_engine *engine, int device, const gg_shape *shape,
 	*result = NULL;
 	*index = NULL;
 	if (upload == NULL)
-		return no_memory;
+		return no_memory();
 	upload->engine = engine;
 	upload->device = device;
 	upload->shape = *shape;
@@ -255,7 +251,7 @@ gg_row_upload_start(const gg_engine *engine, int device, const gg_shape *shape,
 	if (upload->taken == NULL)
 	{
 		free(upload);
-		return no_memory;
+		return no_memory();
 	}
 	pthread_mutex_init(&upload->look, NULL);
 	pthread_mutex_init(&upload->mutex, NULL);
@@ -264,7 +260,7 @@ gg_row_upload_start(const gg_engine *engine, int device, const gg_shape *shape,
 	if (!upload->running)
 	{
 		gg_row_upload_free(upload);
-		return no_memory;
+		return no_memory();
 	}
 	*result = upload;
 	return status;

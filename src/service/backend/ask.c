@@ -21,15 +21,6 @@
 /* Of many queries each device is asked so many, or more, where several have the index. */
 #define LEAST_SHARE			64
 
-/* What one device is asked. */
-typedef struct Share
-{
-	GgResidentPart part;
-	bool		delta;
-	uint32		first;			/* query */
-	uint32		count;
-} Share;
-
 /*
  * Have the slot name a chunk of its own; false when there is none to be had.  Interruptible, unless
  * another slot of the query has a chunk already.
@@ -73,7 +64,7 @@ GgServiceBulkRoom(const GgResidentRef *ref, uint32 dim, uint32 k, uint32 nlists)
 	/* queries are rounded up */
 	uint32		room = Min((GG_CHUNK_BODY - 63) / bytes, GG_SERVE_MAX_BULK);
 
-	return room >= LEAST_SHARE ? room * (1 + ref->ntwins) : room;
+	return room >= LEAST_SHARE ? room * (1 + ref->nreplicas) : room;
 }
 
 uint32
@@ -123,10 +114,10 @@ PutRequest(const GgSlot *slot, const GgAsk *ask, uint32 first)
 
 /* Which device is asked for which lists: returns how many are. */
 static int
-ShareLists(const GgResidentRef *ref, const gg_request *request, Share *shares)
+ShareLists(const GgResidentRef *ref, const gg_request *request, GgShare *shares)
 {
 	uint32		wanted = request->lists & ~ref->answered;
-	Share		first = {
+	GgShare		first = {
 		.part = {
 			.device = ref->device, .entry = ref->entry, .serial = ref->serial, .lists = wanted
 		},
@@ -141,7 +132,7 @@ ShareLists(const GgResidentRef *ref, const gg_request *request, Share *shares)
 
 		if (lists == 0)
 			continue;
-		shares[n] = (Share) {.part = ref->others[i], .count = request->count};
+		shares[n] = (GgShare) {.part = ref->others[i], .count = request->count};
 		shares[n++].part.lists = lists;
 		first.part.lists &= ~lists;
 	}
@@ -155,10 +146,10 @@ ShareLists(const GgResidentRef *ref, const gg_request *request, Share *shares)
 
 /* Have devices that have the same share a request's queries: each is asked for all lists. */
 static int
-ShareQueries(const GgResidentRef *ref, Share *shares)
+ShareQueries(const GgResidentRef *ref, GgShare *shares)
 {
-	Share		whole = shares[0];
-	int			n = (int) Min(1 + ref->ntwins, whole.count / LEAST_SHARE);
+	GgShare		whole = shares[0];
+	int			n = (int) Min(1 + ref->nreplicas, whole.count / LEAST_SHARE);
 
 	if (n <= 1)
 		return 1;
@@ -166,7 +157,7 @@ ShareQueries(const GgResidentRef *ref, Share *shares)
 	{
 		shares[i] = whole;
 		if (i > 0)
-			shares[i].part = ref->twins[i - 1];
+			shares[i].part = ref->replicas[i - 1];
 		shares[i].part.lists = whole.part.lists;
 		shares[i].first = (uint32) ((uint64) whole.count * i / n);
 		shares[i].count = (uint32) ((uint64) whole.count * (i + 1) / n) - shares[i].first;
@@ -176,8 +167,7 @@ ShareQueries(const GgResidentRef *ref, Share *shares)
 
 /* Fill this process's slot with a device; false: *reason says why not, and no chunk is taken. */
 static bool
-Prepare(const GgAsk *ask, const gg_request *request, const Share *share, bool first,
-		GgAsked *asked, GgReason *reason)
+Prepare(const GgAsk *ask, const gg_request *request, GgShare *share, bool first, GgReason *reason)
 {
 	gg_request	mine = *request;
 
@@ -187,30 +177,30 @@ Prepare(const GgAsk *ask, const gg_request *request, const Share *share, bool fi
 	mine.count = share->count;
 	*reason = GG_REASON_TOO_LARGE;
 	if (gg_check_request(__func__, &mine).code != GG_OK ||
-		!GgAskBegin(asked, &share->part, &mine, reason))
+		!GgAskBegin(share, &mine, reason))
 		return false;
-	if (!GgFitsSlot(&mine) && !TakeChunk(asked->slot, first))
+	if (!GgFitsSlot(&mine) && !TakeChunk(share->slot, first))
 	{
 		*reason = GG_REASON_BUSY;
 		return false;
 	}
-	if (!GgPlaceRequest(asked->slot, CountTids(ask->filter), &asked->slot->request))
+	if (!GgPlaceRequest(share->slot, CountTids(ask->filter), &share->slot->request))
 	{
-		GgSlotGiveChunkBack(asked->slot);
+		GgSlotGiveChunkBack(share->slot);
 		*reason = GG_REASON_TOO_LARGE;
 		return false;
 	}
-	PutRequest(asked->slot, ask, share->first);
+	PutRequest(share->slot, ask, share->first);
 	return true;
 }
 
 /* Copy a device's answer to where the lists of the whole request lie, and give back its chunk. */
 static void
-TakeLists(GgResidentRef *ref, const GgAsked *asked, const Share *share, const gg_request *whole,
-		  uint64 *keys, uint64 *matches)
+TakeLists(GgResidentRef *ref, const GgShare *share, const gg_request *whole, uint64 *keys,
+		  uint64 *matches)
 {
 	/* nobody writes into a slot, or its chunk, before this process posts its next request */
-	gg_request	request = asked->slot->request;
+	gg_request	request = share->slot->request;
 	Size		length = (Size) request.count * request.params.k;
 
 	for (uint32 list = 0; list <= request.nsegments; list++)
@@ -226,7 +216,7 @@ TakeLists(GgResidentRef *ref, const GgAsked *asked, const Share *share, const gg
 		if (request.filter != 0)
 			matches[to] = ((uint64 *) (gg_service->region + request.matches))[from];
 	}
-	GgSlotGiveChunkBack(asked->slot);
+	GgSlotGiveChunkBack(share->slot);
 	/* what other devices have of the other queries may be missing */
 	if (request.count < whole->count)
 		return;
@@ -238,8 +228,7 @@ static bool
 AskOnce(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches, GgReason *reason)
 {
 	gg_request	request = ask->request;
-	Share		shares[GG_MAX_DEVICES];
-	GgAsked		asked[GG_MAX_DEVICES];
+	GgShare		shares[GG_MAX_DEVICES];
 	bool		answered;
 	int			n;
 	int			failed;
@@ -254,26 +243,26 @@ AskOnce(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches, GgR
 								ask->filter->nvalues > GG_MAX_FILTER_VALUES))
 		return false;
 	n = ShareLists(ref, &request, shares);
-	if (n == 1 && ref->ntwins > 0)
+	if (n == 1 && ref->nreplicas > 0)
 		n = ShareQueries(ref, shares);
 	/* a fault is for one device, of several one or another: the others are to answer */
 	for (int i = 0; i < n; i++)
-		asked[i].fault = ref->avoid == 0 && i == MyProcPid % n ? (GgFault) gg_fault :
+		shares[i].fault = ref->avoid == 0 && i == MyProcPid % n ? (GgFault) gg_fault :
 			GG_FAULT_NONE;
 	for (int i = 0; i < n; i++)
-		if (!Prepare(ask, &request, &shares[i], i == 0, &asked[i], reason))
+		if (!Prepare(ask, &request, &shares[i], i == 0, reason))
 		{
 			ref->failed = shares[i].part.device;
 			while (--i >= 0)
-				GgSlotGiveChunkBack(asked[i].slot);
+				GgSlotGiveChunkBack(shares[i].slot);
 			return false;
 		}
-	answered = GgAskAndWait(asked, n, &ask->meanwhile, reason, &failed);
+	answered = GgAskAndWait(shares, n, &ask->meanwhile, reason, &failed);
 	if (!answered)
 		ref->failed = shares[failed].part.device;
 	for (int i = 0; i < n; i++)
-		if (asked[i].answered)
-			TakeLists(ref, &asked[i], &shares[i], &request, keys, matches);
+		if (shares[i].answered)
+			TakeLists(ref, &shares[i], &request, keys, matches);
 	return answered;
 }
 
@@ -356,18 +345,18 @@ GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches
 
 /* Fill this process's slot with the group's device; false: no chunk is taken. */
 static bool
-PrepareGroup(const GgGroup *group, bool first, GgAsked *asked)
+PrepareGroup(const GgGroup *group, bool first, GgShare *share)
 {
-	const GgResidentPart part = {.device = group->device};
 	const GgAsk ask = {.request = group->request, .queries = group->query};
 	GgReason	reason;
 	GgSlot	   *slot;
 
-	asked->fault = (GgFault) gg_fault;
+	share->part = (GgResidentPart) {.device = group->device};
+	share->fault = (GgFault) gg_fault;
 	if (gg_check_request(__func__, &group->request).code != GG_OK ||
-		!GgAskBegin(asked, &part, &group->request, &reason))
+		!GgAskBegin(share, &group->request, &reason))
 		return false;
-	slot = asked->slot;
+	slot = share->slot;
 	slot->ntargets = group->ntargets;
 	if (!GgGroupFitsSlot(&group->request, group->ntargets) && !TakeChunk(slot, first))
 		return false;
@@ -385,7 +374,7 @@ void
 GgServiceAskGroups(GgGroup *groups, int ngroups)
 {
 	const GgMeanwhile nothing = {NULL, NULL};
-	GgAsked		asked[GG_MAX_DEVICES];
+	GgShare		shares[GG_MAX_DEVICES];
 	GgGroup    *of[GG_MAX_DEVICES];
 	GgReason	reason;
 	int			n = 0;
@@ -395,22 +384,22 @@ GgServiceAskGroups(GgGroup *groups, int ngroups)
 	for (int i = 0; i < ngroups; i++)
 	{
 		groups[i].answered = false;
-		if (PrepareGroup(&groups[i], n == 0, &asked[n]))
+		if (PrepareGroup(&groups[i], n == 0, &shares[n]))
 			of[n++] = &groups[i];
 	}
 	if (n > 0)
-		(void) GgAskAndWait(asked, n, &nothing, &reason, &failed);
+		(void) GgAskAndWait(shares, n, &nothing, &reason, &failed);
 	for (int i = 0; i < n; i++)
 	{
-		const gg_request *request = &asked[i].slot->request;
+		GgSlot	   *slot = shares[i].slot;
+		const gg_request *request = &slot->request;
 
-		of[i]->answered = asked[i].answered;
-		if (!asked[i].answered)
+		of[i]->answered = shares[i].answered;
+		if (!shares[i].answered)
 			continue;
-		memcpy(of[i]->targets, GgSlotTargets(asked[i].slot),
-			   of[i]->ntargets * sizeof(GgGroupTarget));
+		memcpy(of[i]->targets, GgSlotTargets(slot), of[i]->ntargets * sizeof(GgGroupTarget));
 		memcpy(of[i]->keys, gg_service->region + request->keys,
 			   (Size) of[i]->ntargets * request->params.k * sizeof(uint64));
-		GgSlotGiveChunkBack(asked[i].slot);
+		GgSlotGiveChunkBack(slot);
 	}
 }

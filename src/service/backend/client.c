@@ -123,15 +123,15 @@ AbandonAtExit(int code, Datum arg)
 /* ---- waiting -------------------------------------------------------------- */
 
 static inline bool
-Answered(GgAsked *asked)
+Answered(GgShare *share)
 {
-	while (asked->nlists > 0)
+	while (share->nlists > 0)
 	{
-		const volatile uint32 *done = &asked->slot->done[asked->lists[asked->nlists - 1]];
+		const volatile uint32 *done = &share->slot->done[share->lists[share->nlists - 1]];
 
-		if (*done != (uint32) asked->ticket)
+		if (*done != (uint32) share->ticket)
 			return false;
-		asked->nlists--;
+		share->nlists--;
 	}
 	pg_read_barrier();
 	return true;
@@ -139,11 +139,11 @@ Answered(GgAsked *asked)
 
 /* Will no answer come?  The worker said so, or another worker has started. */
 static bool
-NoAnswerComes(const GgAsked *asked)
+NoAnswerComes(const GgShare *share)
 {
-	return pg_atomic_read_u64(&asked->slot->word) == GgSlotWord(asked->ticket, GG_SLOT_FAILED) ||
-		!GgDeviceIsUp(asked->device) ||
-		pg_atomic_read_u64(&asked->device->epoch) != asked->epoch;
+	return pg_atomic_read_u64(&share->slot->word) == GgSlotWord(share->ticket, GG_SLOT_FAILED) ||
+		!GgDeviceIsUp(share->device) ||
+		pg_atomic_read_u64(&share->device->epoch) != share->epoch;
 }
 
 static Kind
@@ -155,7 +155,7 @@ KindOf(const GgSlot *slot)
 
 /* For how long to spin: 0 where sleeping is better. */
 static uint64
-SpinBudget(const GgAsked *asked, Kind kind)
+SpinBudget(const GgShare *share, Kind kind)
 {
 	uint32		up = 0;
 
@@ -170,7 +170,7 @@ SpinBudget(const GgAsked *asked, Kind kind)
 	 */
 	for (int i = 0; i < gg_service->ndevices; i++)
 		up += GgDeviceIsUp(gg_service->devices[i]);
-	if (pg_atomic_read_u32(&asked->device->ring->waiting) * up > (uint32) GgProcessors())
+	if (pg_atomic_read_u32(&share->device->ring->waiting) * up > (uint32) GgProcessors())
 		return 0;
 	if (average_us[kind] > SPIN_MOST_US && slept[kind] % SPIN_AGAIN != SPIN_AGAIN - 1)
 		return 0;
@@ -178,31 +178,31 @@ SpinBudget(const GgAsked *asked, Kind kind)
 }
 
 static bool
-Spin(GgAsked *asked, uint64 start)
+Spin(GgShare *share, uint64 start)
 {
-	uint64		budget = SpinBudget(asked, KindOf(asked->slot));
+	uint64		budget = SpinBudget(share, KindOf(share->slot));
 
 	while (budget > 0)
 	{
 		for (int i = 0; i < 8; i++)
 		{
-			if (Answered(asked))
+			if (Answered(share))
 				return true;
 			SPIN_DELAY();
 		}
-		if (InterruptPending || NoAnswerComes(asked) || GgNowMicros() - start > budget)
+		if (InterruptPending || NoAnswerComes(share) || GgNowMicros() - start > budget)
 			break;
 		sched_yield();
 	}
-	return Answered(asked);
+	return Answered(share);
 }
 
 /* not inlined: its variables would have to survive a longjmp */
 static pg_noinline bool
-Sleep(GgAsked *asked, uint64 start)
+Sleep(GgShare *share, uint64 start)
 {
 	static uint32 wait_event = 0;
-	GgSlot	   *slot = asked->slot;
+	GgSlot	   *slot = share->slot;
 	bool		answered;
 
 	/* the worker sees done, then looks at sleeping; we do it the other way round */
@@ -210,10 +210,10 @@ Sleep(GgAsked *asked, uint64 start)
 	pg_memory_barrier();
 	for (;;)
 	{
-		answered = Answered(asked);
-		if (answered || NoAnswerComes(asked))
+		answered = Answered(share);
+		if (answered || NoAnswerComes(share))
 			break;
-		if (GgNowMicros() - start > ANSWER_MOST_US && asked->fault != GG_FAULT_STALL)
+		if (GgNowMicros() - start > ANSWER_MOST_US && share->fault != GG_FAULT_STALL)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLEEP_MOST_MS,
 						 GgWaitEvent(wait_event, "GpugraphAnswer"));
@@ -245,10 +245,10 @@ RunMeanwhile(const GgMeanwhile *meanwhile)
  * that it takes counts for what is expected of the next ones.
  */
 static bool
-Await(GgAsked *asked, uint64 start, bool learn)
+Await(GgShare *share, uint64 start, bool learn)
 {
-	const volatile Kind kind = KindOf(asked->slot);
-	volatile bool answered = Spin(asked, start);
+	const volatile Kind kind = KindOf(share->slot);
+	volatile bool answered = Spin(share, start);
 
 	if (answered)
 		slept[kind] = 0;
@@ -257,7 +257,7 @@ Await(GgAsked *asked, uint64 start, bool learn)
 		slept[kind]++;
 		PG_TRY();
 		{
-			answered = Sleep(asked, start);
+			answered = Sleep(share, start);
 		}
 		PG_CATCH();
 		{
@@ -313,107 +313,105 @@ OwnSlot(GgDevice *device, uint64 *ticket)
 
 /* The lists that a request asks for. */
 static void
-NameLists(GgAsked *asked, const gg_request *request)
+NameLists(GgShare *share, const gg_request *request)
 {
-	asked->nlists = 0;
+	share->nlists = 0;
 	for (uint32 i = 0; i <= request->nsegments; i++)
 		if (gg_request_asks(request, i))
-			asked->lists[asked->nlists++] = i;
-	Assert(asked->nlists > 0);
+			share->lists[share->nlists++] = i;
+	Assert(share->nlists > 0);
 }
 
 /* Post the query that is in the slot; false when the ring is full. */
 static bool
-Post(GgAsked *asked)
+Post(GgShare *share)
 {
-	GgSlot	   *slot = asked->slot;
+	GgSlot	   *slot = share->slot;
 
 	pg_write_barrier();
-	pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_QUEUED));
-	if (!GgRingPush(asked->device->ring, GgMyProcNumber(), (uint32) asked->ticket))
+	pg_atomic_write_u64(&slot->word, GgSlotWord(share->ticket, GG_SLOT_QUEUED));
+	if (!GgRingPush(share->device->ring, GgMyProcNumber(), (uint32) share->ticket))
 	{
-		pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_FREE));
+		pg_atomic_write_u64(&slot->word, GgSlotWord(share->ticket, GG_SLOT_FREE));
 		return false;
 	}
-	posted[asked->number].slot = slot;
-	posted[asked->number].ticket = asked->ticket;
-	pg_atomic_fetch_add_u32(&asked->device->ring->waiting, 1);
-	GgWakeDevice(asked->device);
+	posted[share->part.device].slot = slot;
+	posted[share->part.device].ticket = share->ticket;
+	pg_atomic_fetch_add_u32(&share->device->ring->waiting, 1);
+	GgWakeDevice(share->device);
 	return true;
 }
 
 /* Give up a request that no answer will come to; returns the reason. */
 static GgReason
-GiveUp(GgAsked *asked)
+GiveUp(GgShare *share)
 {
 	GgReason	reason = GG_REASON_FAILED;
 
-	if (pg_atomic_read_u64(&asked->slot->word) == GgSlotWord(asked->ticket, GG_SLOT_FAILED))
+	if (pg_atomic_read_u64(&share->slot->word) == GgSlotWord(share->ticket, GG_SLOT_FAILED))
 	{
 		pg_read_barrier();
-		reason = asked->slot->reason;
+		reason = share->slot->reason;
 	}
-	AbandonOne(asked->number);
+	AbandonOne(share->part.device);
 	return reason;
 }
 
 /* The answer is there: the slot is ours again. */
 static void
-TakeAnswer(GgAsked *asked)
+TakeAnswer(GgShare *share)
 {
 	/*
 	 * It may be FAILED after all: a worker that started meanwhile, or whose engine failed after
 	 * this query, did not know that the answer was there.  Nothing in flight names the slot in
 	 * this case either.
 	 */
-	if (!GgSlotMove(asked->slot, asked->ticket, GG_SLOT_RUNNING, GG_SLOT_FREE))
-		(void) GgSlotMove(asked->slot, asked->ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
-	EndPosted(asked->number);
+	if (!GgSlotMove(share->slot, share->ticket, GG_SLOT_RUNNING, GG_SLOT_FREE))
+		(void) GgSlotMove(share->slot, share->ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
+	EndPosted(share->part.device);
 }
 
 bool
-GgAskBegin(GgAsked *asked, const GgResidentPart *part, const gg_request *request,
-		   GgReason *reason)
+GgAskBegin(GgShare *share, const gg_request *request, GgReason *reason)
 {
 	GgSlot	   *slot;
 
 	*reason = GG_REASON_NO_SERVICE;
-	asked->number = part->device;
-	asked->device = gg_service->devices[part->device];
-	asked->epoch = pg_atomic_read_u64(&asked->device->epoch);
-	if (!GgDeviceIsUp(asked->device))
+	share->device = gg_service->devices[share->part.device];
+	share->epoch = pg_atomic_read_u64(&share->device->epoch);
+	if (!GgDeviceIsUp(share->device))
 		return false;
-	NameLists(asked, request);
+	NameLists(share, request);
 
 	*reason = GG_REASON_BUSY;
-	slot = asked->slot = NULL;
-	if (asked->fault != GG_FAULT_RING_FULL)
-		slot = asked->slot = OwnSlot(asked->device, &asked->ticket);
+	slot = share->slot = NULL;
+	if (share->fault != GG_FAULT_RING_FULL)
+		slot = share->slot = OwnSlot(share->device, &share->ticket);
 	if (slot == NULL)
 		return false;
 	slot->procno = GgMyProcNumber();
-	slot->entry = part->entry;
-	slot->serial = part->serial;
+	slot->entry = share->part.entry;
+	slot->serial = share->part.serial;
 	slot->ntargets = 0;
 	slot->request = *request;
-	slot->fault = asked->fault;
+	slot->fault = share->fault;
 	slot->chunk = -1;
 	return true;
 }
 
 /* Post all of them; else the first that could not be posted is *failed, and all are given up. */
 static bool
-PostAll(GgAsked *asked, int n, int *failed)
+PostAll(GgShare *shares, int n, int *failed)
 {
 	uint64		now = GgNowMicros();
 
 	for (int i = 0; i < n; i++)
 	{
-		asked[i].slot->posted_us = now;
-		if (Post(&asked[i]))
+		shares[i].slot->posted_us = now;
+		if (Post(&shares[i]))
 			continue;
 		for (int j = i; j < n; j++)
-			GgSlotGiveChunkBack(asked[j].slot);
+			GgSlotGiveChunkBack(shares[j].slot);
 		Abandon();
 		*failed = i;
 		return false;
@@ -422,14 +420,14 @@ PostAll(GgAsked *asked, int n, int *failed)
 }
 
 bool
-GgAskAndWait(GgAsked *asked, int n, const GgMeanwhile *meanwhile, GgReason *reason, int *failed)
+GgAskAndWait(GgShare *shares, int n, const GgMeanwhile *meanwhile, GgReason *reason, int *failed)
 {
 	bool		learn = true;
 
 	for (int i = 0; i < n; i++)
-		asked[i].answered = false;
+		shares[i].answered = false;
 	GgHold(GG_FAULT_HOLD_POST);
-	if (!PostAll(asked, n, failed))
+	if (!PostAll(shares, n, failed))
 	{
 		*reason = GG_REASON_BUSY;
 		return false;
@@ -437,20 +435,20 @@ GgAskAndWait(GgAsked *asked, int n, const GgMeanwhile *meanwhile, GgReason *reas
 	if (meanwhile->run != NULL)
 	{
 		RunMeanwhile(meanwhile);
-		learn = !Answered(&asked[0]);
+		learn = !Answered(&shares[0]);
 	}
 	*reason = GG_REASON_NONE;
 	for (int i = 0; i < n; i++)
 	{
-		asked[i].answered = Await(&asked[i], asked[i].slot->posted_us, learn && i == 0);
-		if (asked[i].answered)
+		shares[i].answered = Await(&shares[i], shares[i].slot->posted_us, learn && i == 0);
+		if (shares[i].answered)
 			continue;
 		*failed = i;
-		*reason = GiveUp(&asked[i]);
+		*reason = GiveUp(&shares[i]);
 	}
 	for (int i = 0; i < n; i++)
-		if (asked[i].answered)
-			TakeAnswer(&asked[i]);
+		if (shares[i].answered)
+			TakeAnswer(&shares[i]);
 	return *reason == GG_REASON_NONE;
 }
 

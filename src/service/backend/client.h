@@ -7,27 +7,32 @@
 
 #include "service/shared/shmem.h"
 
-/* A request on its way to the worker, or with it. */
-typedef struct GgAsked
+/* One device's share of a request. */
+typedef struct GgShare
 {
+	/* what it is asked; the caller's */
+	GgResidentPart part;
+	bool		delta;
+	uint32		first;			/* query */
+	uint32		count;
+	GgFault		fault;			/* that the request is to suffer */
+
+	/* on its way to the worker, or with it */
 	GgSlot	   *slot;
-	int			number;			/* of the device */
 	GgDevice   *device;
 	uint64		ticket;
 	uint64		epoch;			/* of the worker that it is posted to */
 	bool		answered;
-	GgFault		fault;			/* that it is to suffer; set by the caller */
 	uint32		nlists;			/* still to come */
 	uint8		lists[GG_SERVE_MAX_LISTS];	/* the last one is looked at first, so that the
 											 * others are seldom looked at more than once */
-} GgAsked;
+} GgShare;
 
 /*
  * Begin a request: this process's slot with the device has all of it but where its parts are.
  * False: *reason says why not.  A request that is not posted need not be undone, but for the chunk.
  */
-extern bool GgAskBegin(GgAsked *asked, const GgResidentPart *part, const gg_request *request,
-					   GgReason *reason);
+extern bool GgAskBegin(GgShare *share, const gg_request *request, GgReason *reason);
 
 /*
  * Post n requests, each to another device, do what is to be done meanwhile, and wait for all of
@@ -35,7 +40,7 @@ extern bool GgAskBegin(GgAsked *asked, const GgResidentPart *part, const gg_requ
  * has to give the chunks back.  Those of the others do not any more.  False: some were not, *failed
  * is the last of them, and *reason says why.
  */
-extern bool GgAskAndWait(GgAsked *asked, int n, const GgMeanwhile *meanwhile, GgReason *reason,
+extern bool GgAskAndWait(GgShare *shares, int n, const GgMeanwhile *meanwhile, GgReason *reason,
 						 int *failed);
 
 #endif							/* GG_CLIENT_H */

@@ -170,7 +170,7 @@ static void
 AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, GgAsker asker,
 			  uint64 since_us)
 {
-	bool		grow = asker != GG_ASKED_BY_QUERY && resident->now.missing != 0 &&
+	bool		grow = asker != GG_ASKED_BY_QUERY && resident->now.forms.missing != 0 &&
 		resident->began_us < since_us && resident->key.generation <= meta->generation;
 	uint32		none = 0;
 
@@ -197,10 +197,7 @@ ReferTo(int number, uint32 entry, const GgContents *contents, uint64 generation,
 	ref->entry = GgPlaceOf(entry, contents->version);
 	ref->serial = contents->serial;
 	ref->nsegments = contents->nsegments;
-	ref->missing = contents->missing;
-	ref->coded = contents->coded;
-	ref->rowless = contents->rowless;
-	ref->halved = contents->halved;
+	ref->forms = contents->forms;
 
 	/*
 	 * A version made since the scan read the metapage may cover pages that the scan does not know.
@@ -355,8 +352,10 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 static bool
 IsBetter(const Copy *copy, const Copy *best, GgAsker asker)
 {
-	int			lacks = pg_popcount32(copy->ref.missing) - pg_popcount32(best->ref.missing);
-	int			rowless = pg_popcount32(copy->ref.rowless) - pg_popcount32(best->ref.rowless);
+	const GgForms *forms = &copy->ref.forms;
+	const GgForms *of_best = &best->ref.forms;
+	int			lacks = pg_popcount32(forms->missing) - pg_popcount32(of_best->missing);
+	int			rowless = pg_popcount32(forms->rowless) - pg_popcount32(of_best->rowless);
 
 	if (copy->found != best->found || best->found == FOUND_NOTHING)
 		return copy->found > best->found;
@@ -380,39 +379,36 @@ IsBetter(const Copy *copy, const Copy *best, GgAsker asker)
 static void
 AddOthers(GgResidentRef *ref, const Copy *copies)
 {
-	for (int i = 0; i < gg_service->ndevices && ref->missing != 0; i++)
+	for (int i = 0; i < gg_service->ndevices && ref->forms.missing != 0; i++)
 	{
 		const GgResidentRef *other = &copies[i].ref;
 		uint32		lists;
 
 		if (i == ref->device || copies[i].found != FOUND_USABLE)
 			continue;
-		lists = ref->missing & ~other->missing;
+		lists = ref->forms.missing & ~other->forms.missing;
 		if (lists == 0)
 			continue;
 		ref->others[ref->nothers++] = (GgResidentPart) {
 			.device = i, .entry = other->entry, .serial = other->serial, .lists = lists
 		};
-		ref->missing &= ~lists;
-		ref->coded |= other->coded & lists;
-		ref->rowless |= other->rowless & lists;
-		ref->halved |= other->halved & lists;
+		GgAddForms(&ref->forms, &other->forms, lists);
 	}
 }
 
 /* Where the first device has all: others that have the same may share queries with it. */
 static void
-AddTwins(GgResidentRef *ref, const Copy *copies)
+AddReplicas(GgResidentRef *ref, const Copy *copies)
 {
-	for (int i = 0; i < gg_service->ndevices && ref->missing == 0 && ref->nothers == 0; i++)
+	for (int i = 0; i < gg_service->ndevices && ref->forms.missing == 0 && ref->nothers == 0; i++)
 	{
-		const GgResidentRef *twin = &copies[i].ref;
+		const GgResidentRef *replica = &copies[i].ref;
 
-		if (i != ref->device && copies[i].found == FOUND_USABLE && twin->missing == 0 &&
-			twin->coded == ref->coded && twin->rowless == ref->rowless &&
-			twin->halved == ref->halved && twin->delta_pages == ref->delta_pages)
-			ref->twins[ref->ntwins++] = (GgResidentPart) {
-				.device = i, .entry = twin->entry, .serial = twin->serial
+		if (i != ref->device && copies[i].found == FOUND_USABLE &&
+			memcmp(&replica->forms, &ref->forms, sizeof(GgForms)) == 0 &&
+			replica->delta_pages == ref->delta_pages)
+			ref->replicas[ref->nreplicas++] = (GgResidentPart) {
+				.device = i, .entry = replica->entry, .serial = replica->serial
 			};
 	}
 }
@@ -488,7 +484,7 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 		ref->answered = before.answered;
 		ref->delta_answered = before.delta_answered;
 		AddOthers(ref, copies);
-		AddTwins(ref, copies);
+		AddReplicas(ref, copies);
 		GgNoteUse(ref->device, ref->entry);
 		for (uint32 i = 0; i < ref->nothers; i++)
 			GgNoteUse(ref->others[i].device, ref->others[i].entry);

@@ -113,7 +113,7 @@ HasAll(const GgResidentRef *ref, const GgMetaPageData *meta, uint64 began_us, ui
 	LWLockAcquire(device->lock, LW_SHARED);
 	has_all = resident->now.serial == ref->serial &&
 		((GgIsCurrent(resident, meta) &&
-		  (resident->now.missing == 0 || resident->failed_us >= began_us)) ||
+		  (resident->now.forms.missing == 0 || resident->failed_us >= began_us)) ||
 		 (resident->key.generation == meta->generation && resident->began_us >= began_us));
 	*bytes = resident->bytes;
 	LWLockRelease(device->lock);

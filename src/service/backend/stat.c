@@ -338,7 +338,7 @@ ResidentStateName(GgResident *resident)
 	if (resident->state != GG_RESIDENT_READY)
 		return names[resident->state];
 	return pg_atomic_read_u32(&resident->refresh) != 0 ? "refreshing" :
-		resident->now.missing != 0 ? "partial" : "ready";
+		resident->now.forms.missing != 0 ? "partial" : "ready";
 }
 
 static int64
@@ -376,10 +376,10 @@ PutParts(GgRow *row, GgIndexCounters *counters, Held *held)
 								 held != NULL ? held->segments : NULL));
 	GgPut(row, ready, Int64GetDatum(ready ? (int64) resident->host_bytes : 0));
 	GgPut(row, ready, Int64GetDatum(ready ? (int64) resident->missing_bytes : 0));
-	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.coded) : 0));
-	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.rowless) : 0));
-	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.halved) : 0));
-	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.missing) : 0));
+	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.forms.coded) : 0));
+	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.forms.rowless) : 0));
+	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.forms.halved) : 0));
+	GgPut(row, ready, Int32GetDatum(ready ? pg_popcount32(resident->now.forms.missing) : 0));
 	GgPut(row, true, Int64GetDatum(QueriesOf(counters, GG_REASON_PARTIAL)));
 }
 
@@ -481,17 +481,14 @@ AddOthers(Held *best, const Held *held, int nheld)
 	for (int h = 0; h < nheld && resident->state == GG_RESIDENT_READY; h++)
 	{
 		const GgResident *other = &held[h].resident;
-		uint32		lists = resident->now.missing & ~other->now.missing;
+		uint32		lists = resident->now.forms.missing & ~other->now.forms.missing;
 
 		if (other->state != GG_RESIDENT_READY || !IsCopy(other, resident) ||
 			other->now.nsegments != resident->now.nsegments ||
 			memcmp(other->now.graphs, resident->now.graphs,
 				   resident->now.nsegments * sizeof(uint32)) != 0)
 			continue;
-		resident->now.missing &= ~lists;
-		resident->now.coded |= other->now.coded & lists;
-		resident->now.rowless |= other->now.rowless & lists;
-		resident->now.halved |= other->now.halved & lists;
+		GgAddForms(&resident->now.forms, &other->now.forms, lists);
 	}
 }
 
@@ -522,7 +519,7 @@ FindLatest(Held *held, int nheld, Oid database, Oid relation)
 			continue;
 		ready |= held[h].place;
 		segments[pg_rightmost_one_pos32(held[h].place)] =
-			(int) resident->now.nsegments - pg_popcount32(resident->now.missing);
+			(int) resident->now.nsegments - pg_popcount32(resident->now.forms.missing);
 		if (better)
 			best = &held[h];
 	}
@@ -621,8 +618,8 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 
 		stat->state = ResidentStateName(resident);
 		stat->ready = resident->state == GG_RESIDENT_READY;
-		stat->missing = stat->ready ? resident->now.missing : 0;
-		stat->rowless = stat->ready ? resident->now.rowless : 0;
+		stat->missing = stat->ready ? resident->now.forms.missing : 0;
+		stat->rowless = stat->ready ? resident->now.forms.rowless : 0;
 		stat->device = latest->device;
 		stat->failure = GG_REASON_NONE;
 		if (resident->state == GG_RESIDENT_FAILED)

@@ -175,8 +175,7 @@ CopyDeltaRows(const GgMetaPageData *meta, Page page, char *out)
 
 	for (uint32 slot = 0; slot < per_page; slot++)
 	{
-		const char *bytes = PageGetContents(page) + slot * GgDeltaRowBytes(meta);
-		const GgDeltaRow *row = (const GgDeltaRow *) bytes;
+		const GgDeltaRow *row = GgDeltaRowOf(meta, page, slot);
 
 		alive = slot < count && ItemPointerIsValid(&row->tid);
 		if (!alive)
@@ -196,8 +195,7 @@ CopyDeltaWords(const GgMetaPageData *meta, Page page, const GgUnit *unit, uint64
 
 	for (uint32 slot = 0; slot < GgDeltaRowsPerPage(meta); slot++)
 	{
-		const GgDeltaRow *row = (const GgDeltaRow *)
-			(PageGetContents(page) + slot * GgDeltaRowBytes(meta));
+		const GgDeltaRow *row = GgDeltaRowOf(meta, page, slot);
 
 		if (slot >= count)
 			out[slot] = 0;

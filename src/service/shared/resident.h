@@ -45,10 +45,7 @@ typedef struct GgContents
 	uint32		version;		/* 0 or 1: the worker's GgResidentVersion */
 	uint32		nsegments;
 	uint32		graphs[GG_MAX_SEGMENTS];	/* GgGraphId() of list i */
-	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
-	uint32		coded;			/* bitmap of those that walks measure by codes */
-	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
-	uint32		halved;			/* bitmap of those whose rows it has in half precision */
+	GgForms		forms;
 	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
 	uint64		delta_first;
 	uint32		delta_pages;

@@ -129,6 +129,25 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 /* The codes that walks measure by where a device has no full rows for them. */
 #define GG_DEVICE_CODES(metric)	((metric) == GG_METRIC_L1 ? GG_CODES_INT8 : GG_CODES_INT4)
 
+/* In which form devices hold an index: bitmaps of its segments. */
+typedef struct GgForms
+{
+	uint32		missing;		/* of those that are not there, for want of memory */
+	uint32		coded;			/* of those that walks measure by codes */
+	uint32		rowless;		/* of codes alone: distances in keys are estimates */
+	uint32		halved;			/* of float32 rounded to half precision: distances are of these */
+} GgForms;
+
+/* Use these lists of other devices, too, which have what the first one lacks. */
+static inline void
+GgAddForms(GgForms *forms, const GgForms *others, uint32 lists)
+{
+	forms->missing &= ~lists;
+	forms->coded |= others->coded & lists;
+	forms->rowless |= others->rowless & lists;
+	forms->halved |= others->halved & lists;
+}
+
 /*
  * What a backend's query names.  (entry, serial) is one version of a resident, which never
  * changes: a refresh makes a new one.  entry is opaque.
@@ -154,22 +173,10 @@ typedef struct GgResidentRef
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
 	uint32		nothers;		/* other devices, which have segments that the first one lacks */
 	GgResidentPart others[GG_MAX_DEVICES - 1];
-	uint32		ntwins;			/* where there are none of these: devices with all of the first's */
-	GgResidentPart twins[GG_MAX_DEVICES - 1];	/* ... in the same form, to share queries with */
+	uint32		nreplicas;		/* where there are none of these: devices with all of the first's */
+	GgResidentPart replicas[GG_MAX_DEVICES - 1];	/* ... and in the same form, to share queries */
 	int			failed;			/* the device that did not answer the last request */
-	uint32		missing;		/* bitmap of those that no device has: not to be asked for */
-	uint32		coded;			/* bitmap of those that walks measure by codes */
-	/*
-	 * Bitmap of those whose rows the device cannot read: it walks them alone, and distances in keys
-	 * are estimates.
-	 */
-	uint32		rowless;
-
-	/*
-	 * Bitmap of those whose rows it has in half precision, though the index has them in float32:
-	 * distances in keys are those of rounded rows.
-	 */
-	uint32		halved;
+	GgForms		forms;			/* of all devices that are asked */
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
 

@@ -310,7 +310,7 @@ GgMarkKept(const GgResident *resident, uint64 generation, GgLoadJob *job)
 		{
 			if (resident->now.graphs[j] != job->lists[i].graph)
 				continue;
-			if (resident->now.missing >> j & 1)
+			if (resident->now.forms.missing >> j & 1)
 				job->lists[i].left_out = !job->grow;
 			else
 				job->lists[i].kept = true;

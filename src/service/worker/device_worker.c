@@ -138,13 +138,7 @@ OpenDevice(GgWorker *worker)
 	int			count;
 
 	if (gg_fault == GG_FAULT_NO_DRIVER)
-	{
-		memset(&status, 0, sizeof(status));
-		status.code = GG_ENODEVICE;
-		status.where = "gpugraph.fault";
-		snprintf(status.message, sizeof(status.message), "no driver");
-		return status;
-	}
+		return gg_fail(GG_ENODEVICE, "gpugraph.fault", "no driver");
 	status = engine->probe(GG_USE_SEARCH);
 	if (status.code == GG_OK)
 		status = engine->device_count(&count);
@@ -158,13 +152,7 @@ OpenDevice(GgWorker *worker)
 		(device->ordinal >= count && gg_service_engine != GG_SERVICE_CPU))
 		return NotThere(worker, count);
 	if (gg_fault == GG_FAULT_OLD_DEVICE && device->number > 0)
-	{
-		memset(&status, 0, sizeof(status));
-		status.code = GG_ENODEVICE;
-		status.where = "gpugraph.fault";
-		snprintf(status.message, sizeof(status.message), "device %d is too old", device->number);
-		return status;
-	}
+		return gg_fail(GG_ENODEVICE, "gpugraph.fault", "device %d is too old", device->number);
 	/* first, since it refuses a device that cannot be used before a context is made */
 	GgDeviceLayout(device, &layout);
 	status = engine->serve_open(device->ordinal, gg_service->region, gg_service->region_bytes,

@@ -586,17 +586,14 @@ InjectFault(GgWorker *worker, GgFault fault)
 {
 	gg_status	status;
 
-	memset(&status, 0, sizeof(status));
-	status.where = "gpugraph.fault";
 	switch (fault)
 	{
 		case GG_FAULT_LAUNCH:
-			snprintf(status.message, sizeof(status.message), "launch failed");
+			status = gg_fail(GG_EDEVICE, "gpugraph.fault", "launch failed");
 			GgDeviceTrouble(worker, &status);
 			break;
 		case GG_FAULT_DEVICE:
-			status.code = GG_EDEVICE;
-			snprintf(status.message, sizeof(status.message), "device lost");
+			status = gg_fail(GG_EDEVICE, "gpugraph.fault", "device lost");
 			GgDeviceLost(worker, &status);
 			break;
 		case GG_FAULT_EXIT:
@@ -684,7 +681,7 @@ PinOne(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
 	query->npinned = 1;
 	query->indexes = version->lists;
 	*nlists = version->nlists;
-	*missing = (slot->request.lists & version->missing) != 0;
+	*missing = (slot->request.lists & version->forms.missing) != 0;
 	return true;
 }
 
@@ -712,7 +709,7 @@ PinTargets(GgWorker *worker, uint32 number)
 		if (version != NULL)
 			query->pinned[query->npinned++] = target->entry;
 		target->lost = version == NULL || target->list >= version->nlists ||
-			(target->list < 32 && (version->missing >> target->list & 1) != 0);
+			(target->list < 32 && (version->forms.missing >> target->list & 1) != 0);
 		members->indexes[i] = target->lost ? NULL : version->lists[target->list];
 		members->measured[i] = target->measured;
 	}

@@ -176,7 +176,7 @@ MayEvict(GgWorker *worker, uint32 entry, const GgLoadJob *job, uint64 now_us)
 
 	if (resident->state != GG_RESIDENT_READY || entry == job->entry || job->replica)
 		return false;
-	if (job->forced || IsReplaced(resident, job) || GgIsSpare(worker, resident))
+	if (job->forced || IsReplaced(resident, job) || GgIsReplica(worker, resident))
 		return true;
 	return GgHasRested(resident, now_us) &&
 		(!job->partial || 2 * HeatOf(resident) < HeatOf(&device->residents[job->entry]));
@@ -270,7 +270,10 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 	*version = *old;
 	version->serial = ++device->last_serial;
 	version->pins = 0;
-	version->missing |= drop;
+	version->forms.missing |= drop;
+	version->forms.coded &= ~drop;
+	version->forms.rowless &= ~drop;
+	version->forms.halved &= ~drop;
 	old->bytes = 0;
 	for (uint32 i = 0; i < old->nlists; i++)
 	{
@@ -278,9 +281,6 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 		if (!old->owned[i])
 			continue;
 		version->lists[i] = NULL;
-		version->coded &= ~((uint32) 1 << i);
-		version->rowless &= ~((uint32) 1 << i);
-		version->halved &= ~((uint32) 1 << i);
 		version->bytes -= version->list_bytes[i];
 		old->bytes += version->list_bytes[i];
 	}
@@ -293,7 +293,6 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 	resident->now.version = 1 - resident->now.version;
 	resident->now.serial = version->serial;
 	GgNoteVersion(resident, version);
-	resident->now.missing = version->missing;
 	resident->missing_bytes += old->bytes;
 	LWLockRelease(device->lock);
 	worker->busy = true;
@@ -441,12 +440,8 @@ GgGiveUpSegments(GgWorker *worker, uint32 entry, uint32 drop)
 static void
 KeepToLimit(GgWorker *worker)
 {
-	GgLoadJob	nobody;
+	GgLoadJob	nobody = {.entry = PG_UINT32_MAX, .forced = true, .name = "nothing"};
 
-	memset(&nobody, 0, sizeof(nobody));
-	nobody.entry = PG_UINT32_MAX;
-	nobody.forced = true;
-	strlcpy(nobody.name, "nothing", sizeof(nobody.name));
 	(void) GgMakeRoom(worker, &nobody, 0);
 	/* loads under way were granted memory under the old limit, and can be evicted once they end */
 	worker->exceeded = worker->used_bytes > GgLimitBytes(worker);

@@ -106,18 +106,15 @@ MayGrow(GgWorker *worker, uint32 entry)
 	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
 	uint64		delta = 0;
 	uint64		least = PG_UINT64_MAX;
-	GgLoadJob	job;
+	GgLoadJob	job = {.entry = entry, .partial = true};
 
 	if (worker->versions[entry][1 - resident->now.version].live || !GgMayTakeMore(worker, entry))
 		return false;
 	for (uint32 i = 0; i < version->nlists; i++)
 		if (i == resident->now.nsegments)
 			delta = version->list_bytes[i];
-		else if (version->missing >> i & 1)
+		else if (version->forms.missing >> i & 1)
 			least = Min(least, version->list_bytes[i]);
-	memset(&job, 0, sizeof(job));
-	job.entry = entry;
-	job.partial = true;
 	return least <= PG_INT64_MAX && least + 2 * delta <= GgAvailableBytes(worker, &job);
 }
 
@@ -132,7 +129,7 @@ GgGrow(GgWorker *worker)
 		GgResident *resident = &device->residents[entry];
 		uint32		none = 0;
 
-		if (resident->state != GG_RESIDENT_READY || resident->now.missing == 0 ||
+		if (resident->state != GG_RESIDENT_READY || resident->now.forms.missing == 0 ||
 			now_us < resident->grow_us || pg_atomic_read_u32(&resident->refresh) != 0 ||
 			!MayGrow(worker, entry) ||
 			!pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_WANTED))

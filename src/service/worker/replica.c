@@ -37,11 +37,11 @@ Covers(const GgResident *copy, const GgResident *other)
 	{
 		uint32		j = 0;
 
-		if ((other->now.missing >> i & 1) != 0)
+		if ((other->now.forms.missing >> i & 1) != 0)
 			continue;
 		while (j < copy->now.nsegments && copy->now.graphs[j] != other->now.graphs[i])
 			j++;
-		if (j == copy->now.nsegments || (copy->now.missing >> j & 1) != 0)
+		if (j == copy->now.nsegments || (copy->now.forms.missing >> j & 1) != 0)
 			return false;
 	}
 	return copy->now.delta_pages > 0 || other->now.delta_pages == 0;
@@ -106,11 +106,11 @@ IsAny(const GgResident *copy, const GgResident *resident)
 static bool
 IsShared(const GgResident *copy, const GgResident *resident)
 {
-	return !copy->part && (copy->now.missing != 0 || copy->devices > 1);
+	return !copy->part && (copy->now.forms.missing != 0 || copy->devices > 1);
 }
 
 bool
-GgIsSpare(const GgWorker *worker, const GgResident *resident)
+GgIsReplica(const GgWorker *worker, const GgResident *resident)
 {
 	return resident->replica &&
 		HasCopyElsewhere(worker, resident, &resident->key, gg_service->ndevices, IsUnmarked);
@@ -153,7 +153,7 @@ GgHasGraph(const GgResident *copy, uint32 graph, int taker)
 		return false;
 	for (uint32 i = 0; i < copy->now.nsegments; i++)
 		if (copy->now.graphs[i] == graph)
-			return (copy->now.missing >> i & 1) == 0;
+			return (copy->now.forms.missing >> i & 1) == 0;
 	return false;
 }
 
@@ -220,7 +220,7 @@ GgMayTakeMore(GgWorker *worker, uint32 entry)
 	const GgResident *resident = &worker->device->residents[entry];
 
 	return resident->devices <= 1 ||
-		(resident->now.missing &
+		(resident->now.forms.missing &
 		 ~GgHeldElsewhere(worker, &resident->key, resident->now.graphs,
 						  resident->now.nsegments, worker->number)) != 0;
 }
@@ -231,7 +231,7 @@ LeastLacked(GgWorker *worker, uint32 entry)
 {
 	const GgResident *resident = &worker->device->residents[entry];
 	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
-	uint32		lacked = resident->now.missing &
+	uint32		lacked = resident->now.forms.missing &
 		~GgHeldElsewhere(worker, &resident->key, resident->now.graphs, resident->now.nsegments,
 						 GG_TO_NOBODY);
 	uint64		least = 0;
@@ -340,7 +340,7 @@ Spread(GgWorker *worker, uint32 entry, bool hot)
 	GgResident *resident = &worker->device->residents[entry];
 	uint32		waiting = pg_atomic_read_u32(&worker->device->ring->waiting);
 	uint64		now_us = GgNowMicros();
-	bool		part = resident->now.missing != 0 && !resident->part;
+	bool		part = resident->now.forms.missing != 0 && !resident->part;
 	uint64		bytes = part ? LeastLacked(worker, entry) : resident->bytes;
 	GgDevice   *other;
 

@@ -250,14 +250,13 @@ GgResidentStart(GgWorker *worker)
 {
 	GgDevice   *device = worker->device;
 	int			nitems;
-	gg_device_info info;
+	gg_device_info info = {0};
 	gg_status	status;
 
 	worker->versions = AllocPerEntry(sizeof(*worker->versions));
 	worker->times = AllocPerEntry(sizeof(*worker->times));
 	worker->items = AllocPerEntry(sizeof(*worker->items));
 	worker->order = AllocPerEntry(sizeof(*worker->order));
-	memset(&info, 0, sizeof(info));
 	status = worker->engine->device_info(device->ordinal, &info);
 	GgPreloadName(device, &info, worker->list);
 	nitems = ListResidents(worker, worker->items);

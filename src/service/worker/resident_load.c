@@ -550,11 +550,11 @@ NoteForm(GgResidentVersion *version, uint32 i, const GgLoadList *list)
 
 	version->host_bytes[i] = GgHostBytes(shape);
 	if (shape->codes != GG_CODES_NONE)
-		version->coded |= (uint32) 1 << i;
+		version->forms.coded |= (uint32) 1 << i;
 	if (shape->row_place == GG_ROWS_NONE)
-		version->rowless |= (uint32) 1 << i;
+		version->forms.rowless |= (uint32) 1 << i;
 	if (list->halved)
-		version->halved |= (uint32) 1 << i;
+		version->forms.halved |= (uint32) 1 << i;
 }
 
 /* The form of a list that another version had. */
@@ -562,9 +562,9 @@ static void
 KeepForm(GgResidentVersion *version, uint32 i, const GgResidentVersion *old, uint32 before)
 {
 	version->host_bytes[i] = old->host_bytes[before];
-	version->coded |= (old->coded >> before & 1) << i;
-	version->rowless |= (old->rowless >> before & 1) << i;
-	version->halved |= (old->halved >> before & 1) << i;
+	version->forms.coded |= (old->forms.coded >> before & 1) << i;
+	version->forms.rowless |= (old->forms.rowless >> before & 1) << i;
+	version->forms.halved |= (old->forms.halved >> before & 1) << i;
 }
 
 /* Make the new version from the lists that were loaded and those that the old one has. */
@@ -579,7 +579,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 	version->live = true;
 	version->serial = ++device->last_serial;
 	version->nlists = job->nlists;
-	version->missing = version->coded = version->rowless = version->halved = 0;
+	version->forms = (GgForms) {0};
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
 		gg_index  **kept = NULL;
@@ -603,7 +603,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 		version->bytes += version->list_bytes[i];
 		if (!job->lists[i].left_out)
 			continue;
-		version->missing |= (uint32) 1 << i;
+		version->forms.missing |= (uint32) 1 << i;
 		version->list_bytes[i] = worker->engine->shape_bytes(&job->lists[i].shape);
 	}
 	if (!old->live)
@@ -634,7 +634,7 @@ NoteMissing(GgResident *resident, const GgResidentVersion *version, const GgLoad
 			bool refused, double seconds)
 {
 	uint64		now_us = GgNowMicros();
-	bool		grown = job->grow && version->missing != resident->now.missing;
+	bool		grown = job->grow && version->forms.missing != resident->previous.forms.missing;
 
 	if (grown || !job->refresh)
 		resident->rested_us = now_us + (uint64) (seconds * GG_REST * 1e6);
@@ -643,10 +643,9 @@ NoteMissing(GgResident *resident, const GgResidentVersion *version, const GgLoad
 		resident->grow_us = now_us + RETRY_MAX_MS * UINT64CONST(1000);
 	else if (job->grow && !grown)
 		resident->grow_us = now_us + RETRY_MIN_MS * UINT64CONST(1000);
-	resident->now.missing = version->missing;
 	resident->missing_bytes = 0;
 	for (uint32 i = 0; i < job->nsegments; i++)
-		if (version->missing >> i & 1)
+		if (version->forms.missing >> i & 1)
 			resident->missing_bytes += version->list_bytes[i];
 }
 

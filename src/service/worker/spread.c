@@ -64,7 +64,7 @@ CountHolders(const GgWorker *worker, const GgResident *resident)
 static uint32
 HeldHere(const GgResident *resident)
 {
-	return ~resident->now.missing & (uint32) (((uint64) 1 << resident->now.nsegments) - 1);
+	return ~resident->now.forms.missing & (uint32) (((uint64) 1 << resident->now.nsegments) - 1);
 }
 
 /*
@@ -123,7 +123,8 @@ SettleOffer(GgWorker *worker, uint32 entry)
 	uint32		drop = 0;
 
 	for (uint32 i = 0; i < resident->now.nsegments; i++)
-		if (resident->now.graphs[i] == resident->offered && (resident->now.missing >> i & 1) == 0)
+		if (resident->now.graphs[i] == resident->offered &&
+			(resident->now.forms.missing >> i & 1) == 0)
 			drop = (uint32) 1 << i;
 	if (drop == 0 || (held != 0 && GiveUp(worker, entry, drop)) || TakerIsGone(resident) ||
 		GgNowMicros() >= resident->offered_us + OFFER_US)
@@ -152,12 +153,12 @@ HeldBefore(const GgWorker *worker, const GgResident *resident)
 				held |= (uint32) 1 << i;
 		LWLockRelease(gg_service->devices[d]->lock);
 	}
-	return held & ~resident->now.missing;
+	return held & ~resident->now.forms.missing;
 }
 
 /* Give up what another device has, too: it was lost for a while, or two took it at a time. */
 static void
-DropTwins(GgWorker *worker, uint32 entry)
+DropReplicated(GgWorker *worker, uint32 entry)
 {
 	const GgResident *resident = &worker->device->residents[entry];
 	uint32		drop = HeldBefore(worker, resident);
@@ -214,7 +215,7 @@ Offer(GgWorker *worker, uint32 entry)
 		SettleOffer(worker, entry);
 	if (resident->devices <= 1 || resident->offers)
 		return;
-	DropTwins(worker, entry);
+	DropReplicated(worker, entry);
 	if (resident->state != GG_RESIDENT_READY || now_us < resident->replicate_us)
 		return;
 	segment = ChooseMove(worker, entry, &taker, &other);

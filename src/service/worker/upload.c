@@ -76,15 +76,6 @@ struct GgUpload
 	bool		unfit[GG_MAX_LOADS];
 };
 
-static void
-SetStatus(gg_status *status, gg_code code, const char *where, const char *message)
-{
-	memset(status, 0, sizeof(*status));
-	status->code = code;
-	status->where = where;
-	strncpy(status->message, message, sizeof(status->message) - 1);
-}
-
 /* Close what the main thread handed over. */
 static void
 CloseAll(GgUpload *upload)
@@ -207,11 +198,11 @@ Create(GgUpload *upload, int load, uint32 serial)
 		left_out |= job->lists[i].left_out;
 	if (job->fault == GG_FAULT_DEVICE_MEMORY ||
 		(job->fault == GG_FAULT_LESS_MEMORY && !left_out))
-		SetStatus(&status, GG_EDEVICE_MEMORY, "gpugraph.fault",
-				  "out of device memory, as gpugraph.fault asks for");
+		status = gg_fail(GG_EDEVICE_MEMORY, "gpugraph.fault",
+						 "out of device memory, as gpugraph.fault asks for");
 	if (job->fault == GG_FAULT_HOST_MEMORY && PinsMemory(job))
-		SetStatus(&status, GG_ENOMEM, "gpugraph.fault",
-				  "no memory can be pinned, as gpugraph.fault asks for");
+		status = gg_fail(GG_ENOMEM, "gpugraph.fault",
+						 "no memory can be pinned, as gpugraph.fault asks for");
 	while (job->fault == GG_FAULT_HANG_LOAD)
 		usleep(POLL_MAX_US);
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
@@ -258,7 +249,7 @@ WritePartRow(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, uint64
 	const uint64 offset = from - skip;
 	PartRow   **place = &upload->part_rows[chunk->load];
 	PartRow    *row;
-	gg_status	status = {GG_OK};
+	gg_status	status;
 
 	while (*place != NULL && ((*place)->list != chunk->list || (*place)->offset != offset))
 		place = &(*place)->next;
@@ -266,10 +257,7 @@ WritePartRow(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, uint64
 	{
 		*place = calloc(1, sizeof(PartRow) + row_bytes);
 		if (*place == NULL)
-		{
-			SetStatus(&status, GG_ENOMEM, "gpugraph upload", "out of memory for a row");
-			return status;
-		}
+			return gg_fail(GG_ENOMEM, "gpugraph upload", "out of memory for a row");
 		(*place)->list = chunk->list;
 		(*place)->offset = offset;
 	}
@@ -277,7 +265,7 @@ WritePartRow(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, uint64
 	memcpy(row->data + skip, bytes, count);
 	row->bytes += count;
 	if (row->bytes < row_bytes)
-		return status;
+		return gg_ok();
 	status = upload->engine->index_write(list, GG_PART_ROWS, offset, row->data, row_bytes);
 	*place = row->next;
 	free(row);
@@ -317,15 +305,13 @@ static gg_status
 WriteHalves(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, char *bytes)
 {
 	const gg_shape *shape = &upload->device->loads_under_way[chunk->load].lists[chunk->list].shape;
-	gg_status	status = {GG_OK};
 
 	if (gg_round_rows((const float *) bytes, (uint16 *) bytes, chunk->bytes / sizeof(float),
 					  shape->dim))
 		return upload->engine->index_write(list, GG_PART_ROWS, chunk->offset / 2, bytes,
 										   chunk->bytes / 2);
 	upload->unfit[chunk->load] = true;
-	SetStatus(&status, GG_EUNSUPPORTED, "gpugraph upload", "rows do not bear half precision");
-	return status;
+	return gg_fail(GG_EUNSUPPORTED, "gpugraph upload", "rows do not bear half precision");
 }
 
 static gg_status
@@ -380,7 +366,7 @@ CheckFilled(const GgUpload *upload, int load, uint32 list)
 
 	if (upload->copied[load][list] !=
 		PartsBytes(&brought->shape, brought->by_codes, brought->halved))
-		SetStatus(&status, GG_EINVAL, "gpugraph upload", "a part of it was not brought");
+		status = gg_fail(GG_EINVAL, "gpugraph upload", "a part of it was not brought");
 	return status;
 }
 
@@ -434,8 +420,8 @@ Turn(GgUpload *upload, bool *active)
 		*active = true;
 		if (word & GG_LOAD_ABORT)
 		{
-			SetStatus(&upload->status[i], GG_ECANCELED, "gpugraph upload",
-					  "the load was abandoned");
+			upload->status[i] = gg_fail(GG_ECANCELED, "gpugraph upload",
+										"the load was abandoned");
 			Break(upload, i, serial);
 			done = true;
 		}

@@ -39,9 +39,7 @@ void
 GgNoteVersion(GgResident *resident, const GgResidentVersion *version)
 {
 	resident->bytes = version->bytes;
-	resident->now.coded = version->coded;
-	resident->now.rowless = version->rowless;
-	resident->now.halved = version->halved;
+	resident->now.forms = version->forms;
 	resident->host_bytes = 0;
 	for (uint32 i = 0; i < version->nlists; i++)
 		if (version->lists[i] != NULL)

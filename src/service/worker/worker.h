@@ -23,13 +23,10 @@ typedef struct GgResidentVersion
 	bool		ahead;			/* replaced ahead of a flip */
 	uint32		serial;
 	uint32		nlists;
-	uint32		missing;		/* bitmap of segments that are not there */
+	GgForms		forms;
 	gg_index   *lists[GG_SERVE_MAX_LISTS];
 	uint64		list_bytes[GG_SERVE_MAX_LISTS]; /* of what is missing, too */
 	uint64		host_bytes[GG_SERVE_MAX_LISTS]; /* see storage.c */
-	uint32		coded;			/* bitmap of segments that walks measure by codes */
-	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
-	uint32		halved;			/* bitmap of those whose rows it has in half precision */
 	bool		owned[GG_SERVE_MAX_LISTS];	/* false: the version that replaced this one has it */
 	uint64		bytes;			/* of those owned */
 	uint32		pins;
@@ -289,7 +286,7 @@ extern bool GgLeaveToOthers(GgWorker *worker, GgLoadJob *job);
 extern bool GgMayTakeMore(GgWorker *worker, uint32 entry);
 
 /* Is this a replica, and the other copy still there? */
-extern bool GgIsSpare(const GgWorker *worker, const GgResident *resident);
+extern bool GgIsReplica(const GgWorker *worker, const GgResident *resident);
 
 /* How long after one was asked for the next part of an index may be. */
 #define GG_PART_PAUSE_US	UINT64CONST(1000000)
