@@ -195,19 +195,29 @@ plain_tail_f16(const char *p, uint32_t m)
 	return m == 0 ? 0.0f : plain_load_f16(p);
 }
 
-static inline void
-plain_store_f32(float *p, plain_v a)
+static void
+plain_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 {
-	*p = a;
+	for (size_t i = 0; i < count; i++)
+		dst[i] = half_to_float(src[i]);
 }
 
-static inline void
-plain_store_f16(uint16_t *p, plain_v a)
+static void
+plain_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 {
-	*p = gg_float_to_half(a);
+	for (size_t i = 0; i < count; i++)
+		dst[i] = gg_float_to_half(src[i]);
 }
 
-#include "distance_set.h"
+#define ELEMENT f32
+#define ELEMENT_BYTES 4
+#include "distance_kernels.h"
+#define ELEMENT f16
+#define ELEMENT_BYTES 2
+#include "distance_kernels.h"
+
+#undef SIMD_SET_PREFIX
+#undef TARGET
 
 #if defined(__x86_64__)
 
@@ -272,19 +282,38 @@ avx2_tail_f16(const char *p, uint32_t m)
 	return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) halves));
 }
 
-INLINE_TARGET void
-avx2_store_f32(float *p, avx2_v a)
+TARGET static void
+avx2_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 {
-	_mm256_storeu_ps(p, a);
+	size_t		i = 0;
+
+	for (; count - i >= 8; i += 8)
+		_mm256_storeu_ps(dst + i, avx2_load_f16((const char *) (src + i)));
+	for (; i < count; i++)
+		dst[i] = half_to_float(src[i]);
 }
 
-INLINE_TARGET void
-avx2_store_f16(uint16_t *p, avx2_v a)
+TARGET static void
+avx2_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 {
-	_mm_storeu_si128((__m128i *) p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+	size_t		i = 0;
+
+	for (; count - i >= 8; i += 8)
+		_mm_storeu_si128((__m128i *) (dst + i),
+						 _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+	for (; i < count; i++)
+		dst[i] = gg_float_to_half(src[i]);
 }
 
-#include "distance_set.h"
+#define ELEMENT f32
+#define ELEMENT_BYTES 4
+#include "distance_kernels.h"
+#define ELEMENT f16
+#define ELEMENT_BYTES 2
+#include "distance_kernels.h"
+
+#undef SIMD_SET_PREFIX
+#undef TARGET
 #undef INLINE_TARGET
 
 /* ---- avx512 ------------------------------------------------------------ */
@@ -338,19 +367,39 @@ avx512_tail_f16(const char *p, uint32_t m)
 	return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16) ((1u << m) - 1), p));
 }
 
-INLINE_TARGET void
-avx512_store_f32(float *p, avx512_v a)
+TARGET static void
+avx512_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 {
-	_mm512_storeu_ps(p, a);
+	size_t		i = 0;
+
+	for (; count - i >= 16; i += 16)
+		_mm512_storeu_ps(dst + i, avx512_load_f16((const char *) (src + i)));
+	if (i < count)
+		_mm512_mask_storeu_ps(dst + i, (__mmask16) ((1u << (count - i)) - 1),
+							  avx512_tail_f16((const char *) (src + i), (uint32_t) (count - i)));
 }
 
-INLINE_TARGET void
-avx512_store_f16(uint16_t *p, avx512_v a)
+TARGET static void
+avx512_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 {
-	_mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+	size_t		i = 0;
+
+	for (; count - i >= 16; i += 16)
+		_mm256_storeu_si256((__m256i *) (dst + i),
+							_mm512_cvtps_ph(_mm512_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+	for (; i < count; i++)
+		dst[i] = gg_float_to_half(src[i]);
 }
 
-#include "distance_set.h"
+#define ELEMENT f32
+#define ELEMENT_BYTES 4
+#include "distance_kernels.h"
+#define ELEMENT f16
+#define ELEMENT_BYTES 2
+#include "distance_kernels.h"
+
+#undef SIMD_SET_PREFIX
+#undef TARGET
 #undef INLINE_TARGET
 
 #elif defined(__aarch64__)
@@ -413,19 +462,37 @@ neon_tail_f16(const char *p, uint32_t m)
 	return neon_load_f16((const char *) halves);
 }
 
-INLINE_TARGET void
-neon_store_f32(float *p, neon_v a)
+static void
+neon_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 {
-	vst1q_f32(p, a);
+	size_t		i = 0;
+
+	for (; count - i >= 4; i += 4)
+		vst1q_f32(dst + i, neon_load_f16((const char *) (src + i)));
+	for (; i < count; i++)
+		dst[i] = half_to_float(src[i]);
 }
 
-INLINE_TARGET void
-neon_store_f16(uint16_t *p, neon_v a)
+static void
+neon_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 {
-	vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a)));
+	size_t		i = 0;
+
+	for (; count - i >= 4; i += 4)
+		vst1_u16(dst + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(src + i))));
+	for (; i < count; i++)
+		dst[i] = gg_float_to_half(src[i]);
 }
 
-#include "distance_set.h"
+#define ELEMENT f32
+#define ELEMENT_BYTES 4
+#include "distance_kernels.h"
+#define ELEMENT f16
+#define ELEMENT_BYTES 2
+#include "distance_kernels.h"
+
+#undef SIMD_SET_PREFIX
+#undef TARGET
 #undef INLINE_TARGET
 
 #endif

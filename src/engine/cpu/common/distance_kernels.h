@@ -2,7 +2,7 @@
  * distance_kernels.h
  *		The four distance kernels for one instruction set and one element type.
  *
- * A template: distance_set.h includes it once for each pair, with these defined.
+ * A template: distance.c includes it once for each pair, with these defined.
  *
  *	SIMD_SET_PREFIX		prefix of the instruction set's names: avx2_
  *	TARGET				function attribute that lets the compiler use that set
@@ -25,6 +25,7 @@
  */
 #define KERNEL_PASTE(a, b, c) a##b##c
 #define KERNEL_PASTE2(a, b, c) KERNEL_PASTE(a, b, c)
+#define SIMD(name) KERNEL_PASTE2(SIMD_SET_PREFIX, name, )
 #define KERNEL(name) KERNEL_PASTE2(SIMD_SET_PREFIX, name, ELEMENT)
 
 #define ROW(i) KERNEL(load_) (r + (i) * ELEMENT_BYTES)
@@ -167,6 +168,7 @@ KERNEL(cosine_)(const void *row, const float *query, uint32_t dim)
 #undef KERNEL_PASTE
 #undef KERNEL_PASTE2
 #undef KERNEL
+#undef SIMD
 #undef ROW
 #undef QUERY
 #undef ROW_TAIL
