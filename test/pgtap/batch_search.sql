@@ -64,12 +64,12 @@ BEGIN
 	EXECUTE format('INSERT INTO %1$I SELECT id, 0, val FROM %1$I WHERE id %% 7 = 0', rel);
 	EXECUTE format('CREATE INDEX %1$I_idx ON %1$I USING gpugraph (val %2$s) %3$s', rel, opclass,
 		options);
-	EXECUTE format('INSERT INTO %I SELECT id, 0, val FROM source WHERE id > 2500 AND id <= 2850',
+	EXECUTE format('INSERT INTO %I SELECT id, 0, val FROM source WHERE id > 2500 AND id <= 2950',
 		rel);
 END $$;
 CREATE FUNCTION age(rel text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	EXECUTE format('INSERT INTO %I SELECT id, 0, val FROM source WHERE id > 2850', rel);
+	EXECUTE format('INSERT INTO %I SELECT id, 0, val FROM source WHERE id > 2950', rel);
 	EXECUTE format('DELETE FROM %I WHERE id %% 5 = 1', rel);
 	-- the index's column stays, so these are HOT updates
 	EXECUTE format('UPDATE %I SET cat = cat + 1 WHERE id %% 3 = 0', rel);

@@ -130,7 +130,9 @@ SELECT is((SELECT array_agg(id ORDER BY id) FROM
 DELETE FROM long WHERE id % 4 = 0;
 VACUUM long;
 SELECT gpugraph_merge('long_idx');
-SELECT is((SELECT delta_rows FROM gpugraph_index_info('long_idx')), 0::bigint, 'sealed');
+-- the last page's row stays where a page has room for it
+SELECT is((SELECT delta_rows FROM gpugraph_index_info('long_idx')),
+	(current_setting('block_size')::int > 2100 * 4)::int::bigint, 'sealed');
 SELECT is(checked('long'), 'ok', 'long rows merged');
 SELECT add_long(1001, 30);
 SELECT is(checked('long'), 'ok', 'and inserted');
@@ -144,7 +146,8 @@ INSERT INTO fits SELECT id, val::vector, id, ARRAY['t' || id] FROM vectors(1, 20
 INSERT INTO fits_not SELECT id, val::vector, id, ARRAY['t' || id] FROM vectors(1, 20, 2025);
 SELECT is((SELECT delta_bytes / 8192 FROM gpugraph_index_info('fits_idx')), 20::bigint,
 	'a page for a row that fits');
-SELECT is((SELECT delta_bytes / 8192 FROM gpugraph_index_info('fits_not_idx')), 40::bigint,
+SELECT is((SELECT delta_bytes / 8192 FROM gpugraph_index_info('fits_not_idx')),
+	CASE current_setting('block_size')::int WHEN 8192 THEN 40 ELSE 20 END::bigint,
 	'two for one that does not');
 SELECT is(checked('fits') || checked('fits_not'), 'okok', 'both are right');
 SELECT gpugraph_merge('fits_idx'), gpugraph_merge('fits_not_idx');

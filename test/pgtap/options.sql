@@ -55,7 +55,7 @@ BEGIN
 	EXECUTE format('DROP INDEX kind_idx;
 		CREATE INDEX kind_idx ON kind USING gpugraph (v %s_l2_ops);
 		ALTER INDEX kind_idx SET (storage = %L);
-		INSERT INTO kind SELECT id, ARRAY[id, id %% 7, 2]::%1$s FROM generate_series(1, 1000) id',
+		INSERT INTO kind SELECT id, ARRAY[id, id %% 7, 2]::%1$s FROM generate_series(1, 2000) id',
 		k.kind, k.value);
 	PERFORM gpugraph_merge('kind_idx');
 	RETURN NEXT is(stored('kind_idx'),
