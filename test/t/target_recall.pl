@@ -22,7 +22,7 @@ SET enable_seqscan = off;
 SET gpugraph.engine = cpu;
 SET gpugraph.target_recall = $target;
 SELECT FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 7) LIMIT 10 \\g /dev/null
-SELECT candidate_list FROM gpugraph_last_scan();
+SELECT list();
 SQL
 }
 

@@ -39,7 +39,7 @@ sub list
 SET enable_seqscan = off;
 SET gpugraph.target_recall = .95;
 SELECT FROM $table ORDER BY val <-> (SELECT val FROM asked WHERE id = 7) LIMIT 10 \\g /dev/null
-SELECT candidate_list FROM gpugraph_last_scan();
+SELECT list();
 SQL
 }
 
