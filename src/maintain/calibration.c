@@ -13,8 +13,10 @@
  * Who may search an index with learn_queries may fill its sample with queries that are hard to
  * answer, or easy ones, and so change the lists of others.  So while the sample alone changes,
  * lists follow with each measurement by a length (a quarter at most), and by HELD_LENGTHS in all
- * (twice, or half), until rows have changed, or the owner calls gpugraph_calibrate().  A list
- * changes by a length at most when each bound stays between those of its neighbors before.
+ * (twice, or half), until rows have changed, or the owner calls gpugraph_calibrate().  Queries may
+ * change with the rows, so lists follow FREE measurements after that as well: a sample is renewed
+ * by so many reservoirs (queries.c).  A list changes by a length at most when each bound stays
+ * between those of its neighbors before.
  */
 #include "maintain/jobs.h"
 
@@ -27,6 +29,8 @@
 
 /* Four to an octave. */
 #define HELD_LENGTHS		4
+
+#define FREE				8
 
 /* A session asks the worker no more often. */
 #define ASK_MS				10000
@@ -103,7 +107,7 @@ IsHeld(const GgMergeTarget *target, const GgMetaPageData *meta, const GgCalibrat
 
 	GgGetOptions(target->index, &options);
 	return options.learn_queries && target->sliced && before != NULL &&
-		before->by == GG_BY_QUERIES && measured->by == GG_BY_QUERIES &&
+		before->by == GG_BY_QUERIES && measured->by == GG_BY_QUERIES && before->follows == 0 &&
 		!GgRowsHaveChanged(meta, before);
 }
 
@@ -123,8 +127,13 @@ Store(GgMergeTarget *target, const GgCalibration *measured)
 	before = GgReadCalibration(target->index, meta);
 	calibration = AddDay(measured, before);
 	memcpy(calibration->origin, measured->bounds, sizeof(measured->bounds));
+	if (before != NULL)
+		calibration->follows = GgRowsHaveChanged(meta, before) ? FREE : Max(before->follows, 1) - 1;
 	if (IsHeld(target, meta, measured, before))
 	{
+		/* what changes from then on counts */
+		calibration->next_id = before->next_id;
+		calibration->rows = before->rows;
 		memcpy(calibration->origin, before->origin, sizeof(before->origin));
 		HoldTo(calibration, before->bounds, 1);
 		HoldTo(calibration, before->origin, HELD_LENGTHS);
@@ -237,9 +246,7 @@ GgCalibrateStep(GgMergeTarget *target, bool wanted, bool *at_once)
 	GgEndSlice(target);
 	*at_once &= due;
 	if (!due || (measured != NULL && (measured->queries == 0 || Store(target, measured))))
-	{
 		index = InvalidOid;
-		return false;
-	}
-	return true;
+	/* what has changed meanwhile makes another one due */
+	return due && (measured == NULL || measured->queries > 0);
 }

@@ -127,7 +127,7 @@ Begin(const GgTarget *target, GgFinder *finder)
 	new->index = RelationGetRelid(target->index);
 	new->locator = GgLocator(target->index);
 	new->result = (GgCalibration) {
-		.delta_first = GgDeltaFirst(meta), .rows = GgLiveRows(meta), .sample = GgSampleId(meta),
+		.next_id = meta->next_id, .rows = GgLiveRows(meta), .sample = GgSampleId(meta),
 		.library = GG_CALIBRATED_AS, .by = GG_BY_QUERIES,
 		.codes = meta->npieces > 0 ? meta->pieces[0].codes : GG_CODES_NONE
 	};

@@ -75,6 +75,7 @@ GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows)
 	pg_prng_state random;
 	uint64		places;
 	uint64		tries;
+	bool		few;
 	GgLists		lists;
 
 	rows->count = 0;
@@ -84,11 +85,15 @@ GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows)
 	places = GgCountRows(&lists);
 	pg_prng_seed(&random, seed);
 
-	/* a few places are all taken, in their order */
+	/* of a few places none is tried twice */
+	few = places <= (uint64) most * 2;
 	tries = Min(places, (uint64) most * MOST_TRIES);
 	for (uint64 i = 0; i < tries && rows->count < most; i++)
-		TakePlace(rows, finder, fetch, slot, &lists, places <= (uint64) most * 2 ? i :
-				  pg_prng_uint64_range(&random, 0, places - 1));
+		if (!few)
+			TakePlace(rows, finder, fetch, slot, &lists,
+					  pg_prng_uint64_range(&random, 0, places - 1));
+		else if (pg_prng_double(&random) * (places - i) < most - rows->count)
+			TakePlace(rows, finder, fetch, slot, &lists, i);
 	table_index_fetch_end(fetch);
 	ExecDropSingleTupleTableSlot(slot);
 	pfree(meta);

@@ -19,7 +19,7 @@
 /* A bound of 1. */
 #define UNIT				65535.0
 
-/* A share of the rows that was inserted, or went, asks for another measurement. */
+/* So large a share of the rows in segments that are new, or gone, asks for another measurement. */
 #define CHANGED_SHARE		0.1
 
 const uint16 gg_calibrated_ks[GG_CALIBRATED_KS] = {1, 10, 100};
@@ -122,12 +122,13 @@ GgLiveRows(const GgMetaPageData *meta)
 bool
 GgRowsHaveChanged(const GgMetaPageData *meta, const GgCalibration *calibration)
 {
-	/* of the delta's pages those are merged whose rows came since */
-	const double came = (double) (GgDeltaFirst(meta) - calibration->delta_first) /
-		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+	uint64		newer = 0;
 
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].id >= calibration->next_id)
+			newer += meta->segments[i].rows - meta->segments[i].dead;
 	return calibration->library != GG_CALIBRATED_AS ||
-		calibration->codes != meta->pieces[0].codes || came > CHANGED_SHARE * calibration->rows ||
+		calibration->codes != meta->pieces[0].codes || newer > CHANGED_SHARE * calibration->rows ||
 		GgLiveRows(meta) < (1 - CHANGED_SHARE) * calibration->rows;
 }
 

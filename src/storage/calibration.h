@@ -61,7 +61,7 @@ GgDaysOf(const GgCalibration *calibration)
 	return (GgCalibrationDay *) (calibration + 1);
 }
 
-/* Has the index other rows than were measured, or are they searched in another way? */
+/* Has the index other rows or segments than were measured, or are they searched in another way? */
 extern bool GgRowsHaveChanged(const GgMetaPageData *meta, const GgCalibration *calibration);
 
 /* Is another measurement due?  calibration NULL: there is none. */

@@ -156,7 +156,8 @@ typedef uint16 GgBounds[GG_CALIBRATED_KS][GG_CALIBRATED_LENGTHS];
 typedef struct GgCalibration
 {
 	int64		measured;		/* TimestampTz */
-	uint64		delta_first;	/* number of the delta's first page then */
+	uint32		next_id;		/* of the metapage then: segments from it on are newer */
+	uint32		follows;		/* measurements that are not held: maintain/calibration.c */
 	uint64		rows;			/* live rows of segments then */
 	uint32		sample;			/* id of the sample then, or GG_NO_SEGMENT */
 	uint32		queries;

@@ -27,8 +27,6 @@ BEGIN
 	END LOOP;
 	RETURN found / (k * (SELECT count(*) FROM queries))::float8;
 END $$;
-CREATE FUNCTION list() RETURNS int LANGUAGE sql AS
-	'SELECT candidate_list FROM gpugraph_last_scan()';
 
 -- before anything was measured
 SET gpugraph.target_recall = .95;
@@ -92,8 +90,9 @@ CREATE FUNCTION searched() RETURNS float8 LANGUAGE sql AS $$
 		FROM queries) s $$;
 SELECT cmp_ok(searched(), '>=', .93::float8, 'gpugraph_search() has the recall');
 
--- another role sees no numbers
+-- the owner and pg_monitor see numbers, and another role none
 CREATE ROLE target_recall_reader;
+CREATE ROLE target_recall_monitor IN ROLE pg_monitor;
 GRANT SELECT ON items TO target_recall_reader;
 SELECT is((SELECT count(*) FROM gpugraph_stat_recall WHERE indexname = 'items_idx'), 1::bigint,
 	'the owner sees a day');
@@ -101,8 +100,17 @@ SELECT cmp_ok((SELECT recall FROM gpugraph_indexes WHERE indexname = 'items_idx'
 	.95::float8, 'and the recall now');
 SELECT is((SELECT recall_by FROM gpugraph_indexes WHERE indexname = 'items_idx'), 'rows',
 	'and by what it was measured');
+SET ROLE target_recall_monitor;
+SELECT is((SELECT count(*) FROM gpugraph_stat_recall WHERE indexname = 'items_idx'), 1::bigint,
+	'a member of pg_monitor sees a day');
+SELECT cmp_ok((SELECT recall FROM gpugraph_indexes WHERE indexname = 'items_idx'), '>=',
+	.95::float8, 'and the recall now, without a right to the rows');
+SELECT throws_ok($$ SELECT gpugraph_calibrate('items_idx') $$, '42501', NULL,
+	'but has nothing measured');
 SET ROLE target_recall_reader;
 SELECT is((SELECT count(*) FROM gpugraph_stat_recall), 0::bigint, 'others see none');
+SELECT is_empty($$ SELECT FROM gpugraph_stat_get_recall('items_idx'::regclass) $$,
+	'nor past the view');
 SELECT is((SELECT recall FROM gpugraph_indexes WHERE indexname = 'items_idx'), NULL,
 	'nor the recall');
 SELECT throws_ok($$ SELECT gpugraph_calibrate('items_idx') $$, '42501', NULL,
@@ -140,5 +148,5 @@ SELECT is((SELECT recall FROM gpugraph_indexes WHERE indexname = 'items_idx'), N
 	'a new build is measured anew');
 
 DROP OWNED BY target_recall_reader;
-DROP ROLE target_recall_reader;
+DROP ROLE target_recall_reader, target_recall_monitor;
 SELECT * FROM finish();

@@ -37,8 +37,6 @@ BEGIN
 	END LOOP;
 	RETURN found / (k * (SELECT count(*) FROM queries))::float8;
 END $$;
-CREATE FUNCTION list() RETURNS int LANGUAGE sql AS
-	'SELECT candidate_list FROM gpugraph_last_scan()';
 CREATE FUNCTION recall_now(indexname text) RETURNS float8 LANGUAGE sql AS
 	'SELECT recall FROM gpugraph_indexes i WHERE i.indexname = $1';
 -- a lean graph, so that the shortest list does not suffice

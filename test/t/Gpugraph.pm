@@ -382,17 +382,17 @@ sub end_look
 	};
 }
 
-# Poll until the code returns true; the time it took, or undef after three minutes. On a busy
-# machine a merge may take one.
+# Poll until the code returns true; the time it took, or undef after three minutes, or so many
+# seconds. On a busy machine a merge may take a minute, and measuring recall some.
 sub wait_for
 {
-	my ($code) = @_;
+	my ($code, $most_s) = @_;
 	my $start = time;
 	my $pause_us = 10_000;
 	my $true;
 	local $looks;
 
-	while (!($true = $code->()) && time - $start < 180)
+	while (!($true = $code->()) && time - $start < ($most_s // 180))
 	{
 		$looks //= {};
 		usleep($pause_us);

@@ -22,7 +22,7 @@ SET enable_seqscan = off;
 SET gpugraph.engine = cpu;
 SET gpugraph.target_recall = $target;
 SELECT FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 7) LIMIT 10 \\g /dev/null
-SELECT candidate_list FROM gpugraph_last_scan();
+SELECT list();
 SQL
 }
 
@@ -44,7 +44,7 @@ is(measured($node), '', 'without a target nothing is measured');
 
 # the first scan that has one asks for it
 is(ask($node, .95), 64, 'nothing is known yet');
-ok(defined wait_for(sub { return measured($node) ne ''; }), 'the worker measures recall');
+ok(defined wait_for(sub { return measured($node) ne ''; }, 400), 'the worker measures recall');
 my $first = measured($node);
 my $list = ask($node, .99);
 cmp_ok(ask($node, .6), '<', $list, 'a higher target takes a longer list');
@@ -62,7 +62,7 @@ like($error, qr/recovery/, 'a standby measures nothing');
 
 # rows come, and are merged: nobody asks
 $node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM more');
-ok(defined wait_for(sub { return measured($node) gt $first; }), 'recall is measured anew');
+ok(defined wait_for(sub { return measured($node) gt $first; }, 400), 'recall is measured anew');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_stat_recall'), 1,
 	'the view has one row for a day');
 

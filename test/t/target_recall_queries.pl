@@ -39,7 +39,7 @@ sub list
 SET enable_seqscan = off;
 SET gpugraph.target_recall = .95;
 SELECT FROM $table ORDER BY val <-> (SELECT val FROM asked WHERE id = 7) LIMIT 10 \\g /dev/null
-SELECT candidate_list FROM gpugraph_last_scan();
+SELECT list();
 SQL
 }
 
@@ -56,7 +56,7 @@ list('others');
 ok(defined wait_for(sub {
 		return shown('recall_measured', 'items_idx') ne '' &&
 			shown('recall_measured', 'others_idx') ne '';
-	}), 'two indexes are measured by one worker');
+	}, 400), 'two indexes are measured by one worker');
 
 # Queries like the rows fill the sample, and recall is measured by them.  While somebody searches
 # the worker takes its time.
@@ -64,7 +64,7 @@ ok(defined wait_for(sub {
 		$node->safe_psql('postgres', 'SELECT ask(1100, 1)');
 		return merge_info($node, 'sample_queries') > 3500;
 	}), 'a sample of queries');
-ok(defined wait_for(sub { return shown('recall_by', 'items_idx') eq 'queries'; }),
+ok(defined wait_for(sub { return shown('recall_by', 'items_idx') eq 'queries'; }, 400),
 	'recall is measured by them');
 my $first = list('items');
 my $list = $first;
@@ -74,7 +74,7 @@ my $measured = shown('recall_measured', 'items_idx');
 for my $round (1 .. 5)
 {
 	$node->safe_psql('postgres', 'SELECT ask(4000, 30)', extra_params => [ '-U', 'flooding' ]);
-	ok(defined wait_for(sub { return shown('recall_measured', 'items_idx') ne $measured; }),
+	ok(defined wait_for(sub { return shown('recall_measured', 'items_idx') ne $measured; }, 400),
 		"measured anew, $round");
 	$measured = shown('recall_measured', 'items_idx');
 	my $next = list('items');

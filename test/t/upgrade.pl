@@ -30,6 +30,25 @@ CREATE INDEX small_idx ON small USING gpugraph (val vector_l2_ops) WITH (storage
 CREATE TABLE former AS SELECT * FROM items;
 CREATE INDEX former_idx ON former USING gpugraph (val vector_l2_ops);
 SQL
+# what was measured of the recall lies in the index
+$old->safe_psql('postgres', "SELECT gpugraph_calibrate('coded_idx')");
+
+# When recall was measured, the days on which it was, and the list that a target takes
+sub measured
+{
+	my ($node) = @_;
+
+	return $node->safe_psql('postgres', <<'SQL');
+SET TimeZone = 'UTC';
+SET enable_seqscan = off;
+SET gpugraph.target_recall = .95;
+SELECT FROM coded ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 100 \g /dev/null
+SELECT recall_measured, recall_by, list() FROM gpugraph_indexes WHERE indexname = 'coded_idx';
+SELECT measured, queries, cpu_codes FROM gpugraph_stat_recall;
+SQL
+}
+my $calibration = measured($old);
+like($calibration, qr/\|rows\|\d+\n[^|]+\|\d+\|[\d.]+$/, 'recall is measured');
 forget_newer_options($old);
 my $file = index_file($old, 'former_idx');
 my $before = answers($old);
@@ -42,6 +61,7 @@ sub carried
 	my ($node, $what) = @_;
 
 	is(answers($node), $before, "$what: the same answers");
+	is(measured($node), $calibration, "$what: the same recall that was measured");
 	for my $rel (sort keys %formats)
 	{
 		is($node->safe_psql('postgres', "SELECT version FROM gpugraph_index_info('${rel}_idx')"),
