@@ -368,15 +368,49 @@ cover_roots_kernel(const uint32_t *pivots, uint32_t count, uint32_t *above, uint
 		covered[find_root(above, pivots[i])] = 1;
 }
 
-/* Finds the trees without a pivot: writes their roots, of rows first .. first + count, to out. */
+/* Does the list of a root name more than `apart` other trees, and is it in one list of these? */
+__device__ static inline bool
+is_linked(const uint32_t *knn, uint32_t k, uint32_t *above, uint32_t root, uint32_t apart)
+{
+	const uint64_t list = (uint64_t) root * k;
+	uint32_t	count = 0;
+	bool		listed = false;
+
+	for (uint32_t i = 0; i < k; i++)
+	{
+		const uint32_t near = neighbor_at(knn, list + i);
+
+		if (near == GG_NO_NODE)
+			break;
+		const uint32_t other = find_root(above, near);
+		uint32_t	j = 0;
+
+		if (other == root)
+			continue;
+		listed = listed || has_neighbour(knn, k, near, root);
+		while (j < i && find_root(above, neighbor_at(knn, list + j)) != other)
+			j++;
+		count += j == i;
+		if (listed && count > apart)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Finds the trees apart without a pivot: writes their roots, of rows first .. first + count, to
+ * out.
+ */
 static __global__ void
-bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first, uint32_t count,
-				  uint32_t *out, uint32_t *found)
+bare_roots_kernel(const uint32_t *knn, uint32_t k, uint32_t apart, uint32_t *above,
+				  const uint8_t *covered, uint64_t first, uint32_t count, uint32_t *out,
+				  uint32_t *found)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t row = (uint32_t) (first + i);
 
-	if (i < count && above[first + i] == first + i && !covered[first + i])
-		out[atomicAdd(found, 1)] = (uint32_t) (first + i);
+	if (i < count && above[row] == row && !covered[row] && !is_linked(knn, k, above, row, apart))
+		out[atomicAdd(found, 1)] = row;
 }
 
 /* What *count says, after all that was queued before. */
@@ -390,7 +424,7 @@ read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *
 }
 
 /*
- * A pivot for each component that has none, its lowest node; see unite_neighbours() of
+ * A pivot for each component apart that has none, its lowest node; see cover_components() of
  * src/engine/cpu/build/connect.c.
  */
 static gg_status
@@ -443,7 +477,8 @@ cover_components(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 
 		GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), run.stream));
 		bare_roots_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(above.get(), covered.get(), first, rows, bare.get(), found.get());
+			(knn, k, gg_pivots_apart(k), above.get(), covered.get(), first, rows, bare.get(),
+			 found.get());
 		GG_CUDA_LAUNCHED("bare_roots_kernel");
 		GG_TRY(read_count(found.get(), run.stream, run.control, &count));
 		pivots.resize(had + count);
@@ -601,8 +636,8 @@ choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &aro
 
 /*
  * Add pivots where none is near, see cover_nodes() of src/engine/cpu/build/connect.c: one for each
- * component without any, then, up to twice as many as were drawn, rows that are too far from all,
- * no two of them near one another.
+ * component apart without any, then, up to twice as many as were drawn, rows that are too far from
+ * all, no two of them near one another.
  */
 static gg_status
 cover_nodes(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,

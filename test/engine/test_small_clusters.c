@@ -16,7 +16,8 @@
  * only one had a pivot.  Now those edges unite that lead both ways (unite_neighbours).
  *
  * And a walk expanded 32 pivots however many there were.  Where each document of ten rows has one,
- * these led to the topic and seldom to the document (PIVOTS_PER_LISTED).
+ * these led to the topic and seldom to the document (PIVOTS_PER_LISTED).  Nor does each need one:
+ * the graph leads to documents, if not to clusters by themselves (gg_pivots_apart).
  *
  * Clusters of 40 rows have more than a node's degree.  Those of 12 make a twelfth of all rows
  * pivots.
@@ -238,7 +239,8 @@ check_documents(void)
 							distances), "search");
 	for (uint32_t q = 0; q < queries; q++)
 		lost += distances[q] != 0;
-	CHECK(lost <= queries / 10, "documents: %u of %u rows are not found by themselves", lost,
+	/* 125 of 1,500 with a pivot for each document */
+	CHECK(lost <= queries / 100, "documents: %u of %u rows are not found by themselves", lost,
 		  queries);
 	gg_cpu_engine.index_close(index);
 	gg_graph_free(&graph);
