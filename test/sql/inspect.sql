@@ -13,9 +13,10 @@ SELECT version, dimensions, metric, element, algorithm, engine IN ('cpu', 'cuda'
 	intermediate_graph_degree, seed,
 	generation > 0 AS has_generation, extents, extents_limit,
 	vectors_bytes >= nodes * dimensions * 4 AS vectors_bytes,
-	adjacency_bytes >= nodes * graph_degree * 4 AS adjacency_bytes, tids_bytes >= rows * 6
-	AS tids_bytes, pivots_bytes > 0 AS pivots_bytes,
-	delta_bytes = current_setting('block_size')::int AS delta_bytes, free_bytes, parked_bytes, total_bytes = pg_relation_size('i') AS total_bytes,
+	adjacency_bytes >= nodes * graph_degree * 4 AS adjacency_bytes,
+	tids_bytes >= rows * 6 AS tids_bytes, pivots_bytes > 0 AS pivots_bytes,
+	delta_bytes = current_setting('block_size')::int AS delta_bytes,
+	free_bytes, parked_bytes, total_bytes = pg_relation_size('i') AS total_bytes,
 	total_bytes = vectors_bytes + adjacency_bytes + tids_bytes + pivots_bytes + delta_bytes
 	+ free_bytes
 		+ current_setting('block_size')::int AS sums_up,
