@@ -368,10 +368,19 @@ cover_roots_kernel(const uint32_t *pivots, uint32_t count, uint32_t *above, uint
 		covered[find_root(above, pivots[i])] = 1;
 }
 
-/* Does the list of a root name more than `apart` other trees, and is it in one list of these? */
-__device__ static inline bool
-is_linked(const uint32_t *knn, uint32_t k, uint32_t *above, uint32_t root, uint32_t apart)
+/* k-NN lists in the device's memory. */
+struct list_view
 {
+	const uint32_t *knn;
+	uint32_t	k;				/* length of each */
+};
+
+/* Does a root's list name more than GG_PIVOTS_APART() other trees, and one of these list it? */
+__device__ static inline bool
+is_linked(list_view lists, uint32_t *above, uint32_t root)
+{
+	const uint32_t *knn = lists.knn;
+	const uint32_t k = lists.k;
 	const uint64_t list = (uint64_t) root * k;
 	uint32_t	count = 0;
 	bool		listed = false;
@@ -391,7 +400,7 @@ is_linked(const uint32_t *knn, uint32_t k, uint32_t *above, uint32_t root, uint3
 		while (j < i && find_root(above, neighbor_at(knn, list + j)) != other)
 			j++;
 		count += j == i;
-		if (listed && count > apart)
+		if (listed && count > GG_PIVOTS_APART(k))
 			return true;
 	}
 	return false;
@@ -402,14 +411,13 @@ is_linked(const uint32_t *knn, uint32_t k, uint32_t *above, uint32_t root, uint3
  * out.
  */
 static __global__ void
-bare_roots_kernel(const uint32_t *knn, uint32_t k, uint32_t apart, uint32_t *above,
-				  const uint8_t *covered, uint64_t first, uint32_t count, uint32_t *out,
-				  uint32_t *found)
+bare_roots_kernel(list_view lists, uint32_t *above, const uint8_t *covered, uint64_t first,
+				  uint32_t count, uint32_t *out, uint32_t *found)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = (uint32_t) (first + i);
 
-	if (i < count && above[row] == row && !covered[row] && !is_linked(knn, k, above, row, apart))
+	if (i < count && above[row] == row && !covered[row] && !is_linked(lists, above, row))
 		out[atomicAdd(found, 1)] = row;
 }
 
@@ -477,7 +485,7 @@ cover_components(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 
 		GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), run.stream));
 		bare_roots_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(knn, k, gg_pivots_apart(k), above.get(), covered.get(), first, rows, bare.get(),
+			(list_view {knn, k}, above.get(), covered.get(), first, rows, bare.get(),
 			 found.get());
 		GG_CUDA_LAUNCHED("bare_roots_kernel");
 		GG_TRY(read_count(found.get(), run.stream, run.control, &count));

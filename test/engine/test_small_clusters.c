@@ -17,7 +17,7 @@
  *
  * And a walk expanded 32 pivots however many there were.  Where each document of ten rows has one,
  * these led to the topic and seldom to the document (PIVOTS_PER_LISTED).  Nor does each need one:
- * the graph leads to documents, if not to clusters by themselves (gg_pivots_apart).
+ * the graph leads to documents, if not to clusters by themselves (GG_PIVOTS_APART).
  *
  * Clusters of 40 rows have more than a node's degree.  Those of 12 make a twelfth of all rows
  * pivots.

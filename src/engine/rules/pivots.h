@@ -95,11 +95,7 @@ gg_pivots_of_components(uint32_t n, gg_metric metric)
  * a list of the nearest pivots with wrong ones.  Lists of 64 of 12 isolated rows name 6, of ten
  * rows of a document 20.  RESULTS.md has figures ("Documents of few rows").
  */
-static inline uint32_t
-gg_pivots_apart(uint32_t k)
-{
-	return k / 5;
-}
+#define GG_PIVOTS_APART(k)	((k) / 5)
 
 /* Shuffle the pivots, those drawn and those added: every prefix is a random sample of them all. */
 static inline void

@@ -291,7 +291,7 @@ unite_neighbours(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uin
 }
 
 /*
- * Does the list of node name more than gg_pivots_apart() components beside its own, of root, and is
+ * Does the list of node name more than GG_PIVOTS_APART() components beside its own, of root, and is
  * node in one list of these?  Lists that GNND has not brought home name many, and are in none.
  */
 static bool
@@ -311,7 +311,7 @@ is_linked(const uint32_t *knn, uint32_t k, uint32_t *parent, uint32_t node, uint
 		listed = listed || has_neighbour(knn, k, near[i], node);
 		if (!gg_has_id(others, count, other))
 			others[count++] = other;
-		if (listed && count > gg_pivots_apart(k))
+		if (listed && count > GG_PIVOTS_APART(k))
 			return true;
 	}
 	return false;
