@@ -111,11 +111,15 @@ inside()
 		${NVCC_GENCODE:+"NVCC_GENCODE=$NVCC_GENCODE"} "$@"
 }
 
-# lend_cuda DIR: the toolkit of the machine, to be read
+# lend_cuda DIR [MORE]: the toolkit of the machine, to be read, and what the folder MORE adds to it
 lend_cuda()
 {
 	mkdir -p "$root/usr/local/cuda"
-	mount --bind -o ro "$1" "$root/usr/local/cuda"
+	if [ -n "${2:-}" ]; then
+		mount -t overlay -o "ro,lowerdir=$2:$1" overlay "$root/usr/local/cuda"
+	else
+		mount --bind -o ro "$1" "$root/usr/local/cuda"
+	fi
 }
 
 # copy_sources DIR: the working tree, without what is built
