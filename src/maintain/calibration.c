@@ -14,9 +14,9 @@
  * answer, or easy ones, and so change the lists of others.  So while the sample alone changes,
  * lists follow with each measurement by a length (a quarter at most), and by HELD_LENGTHS in all
  * (twice, or half), until rows have changed, or the owner calls gpugraph_calibrate().  Queries may
- * change with the rows, so lists follow FREE measurements after that as well: a sample is renewed
- * by so many reservoirs (queries.c).  A list changes by a length at most when each bound stays
- * between those of its neighbors before.
+ * change with the rows, so lists follow FREE_AFTER_CHANGE measurements after that as well: a sample
+ * is renewed by so many reservoirs (queries.c).  A list changes by a length at most when each bound
+ * stays between those of its neighbors before.
  */
 #include "maintain/jobs.h"
 
@@ -30,7 +30,8 @@
 /* Four to an octave. */
 #define HELD_LENGTHS		4
 
-#define FREE				8
+/* Measurements that lists follow after a tenth of the rows has changed. */
+#define FREE_AFTER_CHANGE	8
 
 /* A session asks the worker no more often. */
 #define ASK_MS				10000
@@ -128,7 +129,8 @@ Store(GgMergeTarget *target, const GgCalibration *measured)
 	calibration = AddDay(measured, before);
 	memcpy(calibration->origin, measured->bounds, sizeof(measured->bounds));
 	if (before != NULL)
-		calibration->follows = GgRowsHaveChanged(meta, before) ? FREE : Max(before->follows, 1) - 1;
+		calibration->follows = GgRowsHaveChanged(meta, before) ? FREE_AFTER_CHANGE :
+			Max(before->follows, 1) - 1;
 	if (IsHeld(target, meta, measured, before))
 	{
 		/* what changes from then on counts */
