@@ -150,30 +150,38 @@ sub start_writer
 		open my $out, '>', $file or POSIX::_exit(1);
 		$out->autoflush;
 		srand $seed;
-		eval { write_rows(connect_to($node), sub { print $out "$_[0]\n" }, $base) };
+		eval {
+			my $c = connect_to($node);
+
+			print $out 'backend ' . query($c, 'SELECT pg_backend_pid()') . "\n";
+			write_rows($c, sub { print $out "$_[0]\n" }, $base);
+		};
 		print $out "ended: $@";
 		POSIX::_exit(0);
 	}
 	return { pid => $pid, file => $file };
 }
 
-# Its ledger becomes part of ours. What was not told to be done may be or not.
+# Its ledger becomes part of ours. What was not told to be done may be or not, once its backend has
+# ended.
 sub end_writer
 {
 	my ($writer) = @_;
-	my $pending;
+	my ($pending, $backend);
 
 	kill 'KILL', $writer->{pid};
 	waitpid $writer->{pid}, 0;
 	for my $line (split /\n/, -e $writer->{file} ? slurp_file($writer->{file}) : '')
 	{
-		if ($line eq 'done') { note_done(@$pending) if $pending; undef $pending }
+		if ($line =~ /^backend (\d+)$/) { $backend = $1 }
+		elsif ($line eq 'done') { note_done(@$pending) if $pending; undef $pending }
 		elsif ($line =~ /^([-+]) (\d+) (\d+) (\d+)$/) { $pending = [ $1, $2, $3, $4 ] }
 		elsif ($line =~ /^ended: (?!connection lost|cannot connect|57P0|57014)(.*)/)
 		{
 			push @wrong, "a session that writes: $1";
 		}
 	}
+	wait_for(sub { !kill 0, $backend }) if $backend;
 	$doubt{$_} = 1 for $pending ? $pending->[1] .. $pending->[2] : ();
 	unlink $writer->{file};
 	return;
