@@ -24,7 +24,6 @@
 #define MOST_NODES			(1 << 24)
 
 static bool IsSteady(const PlannedStmt *stmt, const Plan *plan);
-static void Visit(const PlannedStmt *stmt, Plan *plan);
 
 /* Are all of these without effects, and the same whenever they are evaluated? */
 static bool
@@ -176,52 +175,14 @@ MakeNode(Plan *outer, const NestLoopParam *query)
 	return &node->scan.plan;
 }
 
-static void
-VisitAll(const PlannedStmt *stmt, List *plans)
+void
+GgReadOuterRowsAhead(const PlannedStmt *stmt, Plan *plan)
 {
-	ListCell   *cell;
+	const NestLoopParam *query;
 
-	foreach(cell, plans)
-		Visit(stmt, lfirst(cell));
-}
-
-static void
-Visit(const PlannedStmt *stmt, Plan *plan)
-{
-	const NestLoopParam *query = NULL;
-
-	if (plan == NULL)
+	if (!IsA(plan, NestLoop) || !GgIsEnabled(GG_READ_AHEAD) || plan->lefttree->plan_rows <= 1)
 		return;
-	check_stack_depth();
-	switch (nodeTag(plan))
-	{
-		case T_SubqueryScan:
-			Visit(stmt, ((SubqueryScan *) plan)->subplan);
-			break;
-		case T_Append:
-			VisitAll(stmt, ((Append *) plan)->appendplans);
-			break;
-		case T_MergeAppend:
-			VisitAll(stmt, ((MergeAppend *) plan)->mergeplans);
-			break;
-		case T_NestLoop:
-			if (plan->lefttree->plan_rows > 1)
-				query = QueryOf(plan->righttree, ((const NestLoop *) plan)->nestParams);
-			break;
-		default:
-			break;
-	}
-	Visit(stmt, plan->lefttree);
-	Visit(stmt, plan->righttree);
+	query = QueryOf(plan->righttree, ((const NestLoop *) plan)->nestParams);
 	if (query != NULL && IsSteady(stmt, plan->lefttree))
 		plan->lefttree = MakeNode(plan->lefttree, query);
-}
-
-void
-GgReadOuterRowsAhead(PlannedStmt *stmt)
-{
-	if (!GgIsEnabled(GG_READ_AHEAD))
-		return;
-	Visit(stmt, stmt->planTree);
-	VisitAll(stmt, stmt->subplans);
 }

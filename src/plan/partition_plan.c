@@ -12,13 +12,10 @@
 #include "scan/sort_key.h"
 
 #include "catalog/pg_operator_d.h"
-#include "miscadmin.h"
 #include "nodes/extensible.h"
 #include "nodes/makefuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/planner.h"
-
-static void Replace(Plan **plan);
 
 /* Is the order that of one distance, ascending? */
 static bool
@@ -100,54 +97,15 @@ MakeNode(MergeAppend *merge, const IndexScan *first)
 	return &scan->scan.plan;
 }
 
-static void
-ReplaceAll(List *plans)
-{
-	ListCell   *cell;
-
-	foreach(cell, plans)
-		Replace((Plan **) &lfirst(cell));
-}
-
-static void
-Replace(Plan **plan)
-{
-	if (*plan == NULL)
-		return;
-	check_stack_depth();
-	switch (nodeTag(*plan))
-	{
-		case T_SubqueryScan:
-			Replace(&((SubqueryScan *) *plan)->subplan);
-			break;
-		case T_Append:
-			ReplaceAll(((Append *) *plan)->appendplans);
-			break;
-		case T_MergeAppend:
-			ReplaceAll(((MergeAppend *) *plan)->mergeplans);
-			break;
-		default:
-			/* children of a custom node stay: its module may want them to be what it planned */
-			break;
-	}
-	Replace(&(*plan)->lefttree);
-	Replace(&(*plan)->righttree);
-	if (IsA(*plan, MergeAppend) && IsByDistance((MergeAppend *) *plan))
-	{
-		MergeAppend *merge = (MergeAppend *) *plan;
-		const IndexScan *first = FirstToSearch(merge);
-
-		if (first != NULL)
-			*plan = MakeNode(merge, first);
-	}
-}
-
 void
-GgSearchPartitionsTogether(PlannedStmt *stmt)
+GgSearchPartitionsTogether(Plan **plan)
 {
-	if (GgIsEnabled(GG_PARTITION_SEARCH))
-	{
-		Replace(&stmt->planTree);
-		ReplaceAll(stmt->subplans);
-	}
+	MergeAppend *merge = (MergeAppend *) *plan;
+	const IndexScan *first;
+
+	if (!IsA(merge, MergeAppend) || !GgIsEnabled(GG_PARTITION_SEARCH) || !IsByDistance(merge))
+		return;
+	first = FirstToSearch(merge);
+	if (first != NULL)
+		*plan = MakeNode(merge, first);
 }

@@ -164,6 +164,44 @@ SkipInQuery(Plan *top)
 	SkipInPlan(top);
 }
 
+static void FinishPlan(const PlannedStmt *stmt, Plan **plan);
+
+static void
+FinishPlans(const PlannedStmt *stmt, List *plans)
+{
+	ListCell   *cell;
+
+	foreach(cell, plans)
+		FinishPlan(stmt, (Plan **) &lfirst(cell));
+}
+
+/* Put our nodes into a plan.  Children of a custom node stay: its module wants what it planned. */
+static void
+FinishPlan(const PlannedStmt *stmt, Plan **plan)
+{
+	if (*plan == NULL)
+		return;
+	check_stack_depth();
+	switch (nodeTag(*plan))
+	{
+		case T_SubqueryScan:
+			FinishPlan(stmt, &((SubqueryScan *) *plan)->subplan);
+			break;
+		case T_Append:
+			FinishPlans(stmt, ((Append *) *plan)->appendplans);
+			break;
+		case T_MergeAppend:
+			FinishPlans(stmt, ((MergeAppend *) *plan)->mergeplans);
+			break;
+		default:
+			break;
+	}
+	FinishPlan(stmt, &(*plan)->lefttree);
+	FinishPlan(stmt, &(*plan)->righttree);
+	GgSearchPartitionsTogether(plan);
+	GgReadOuterRowsAhead(stmt, *plan);
+}
+
 static PlannedStmt *
 PlanOnce(GG_PLANNER_PARAMETERS)
 {
@@ -216,8 +254,8 @@ PlanQuery(GG_PLANNER_PARAMETERS)
 	SkipInQuery(stmt->planTree);
 	foreach(cell, stmt->subplans)
 		SkipInQuery((Plan *) lfirst(cell));
-	GgSearchPartitionsTogether(stmt);
-	GgReadOuterRowsAhead(stmt);
+	FinishPlan(stmt, &stmt->planTree);
+	FinishPlans(stmt, stmt->subplans);
 	return stmt;
 }
 

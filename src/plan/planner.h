@@ -104,11 +104,12 @@ extern void GgAddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblE
 /* Called by _PG_init.  From then on tables have them. */
 extern void GgInitPaths(void);
 
-/* Likewise of a finished plan: partitions that are searched together (partition_plan.c). */
-extern void GgSearchPartitionsTogether(PlannedStmt *stmt);
-
-/* Likewise: outer rows of a nested loop that are read ahead (ahead_plan.c). */
-extern void GgReadOuterRowsAhead(PlannedStmt *stmt);
+/*
+ * Called for each node of a finished plan, children first: partitions are searched together
+ * (partition_plan.c), and outer rows of a nested loop read ahead (ahead_plan.c).
+ */
+extern void GgSearchPartitionsTogether(Plan **plan);
+extern void GgReadOuterRowsAhead(const PlannedStmt *stmt, Plan *plan);
 
 /* The next scan of the index in an order, from that place of the list on; or NULL. */
 extern IndexPath *GgNextOrderedPath(List *paths, const IndexOptInfo *index, int *place);

@@ -142,9 +142,11 @@ GgAskAhead(GgListsAhead *ahead)
 		ahead->count;
 	GgReason	reason;
 
+	if (ahead->count < 2)
+		return false;
 	/* passes are made when a scan wants one */
 	if (!ahead->noted)
-		return ahead->count > 1;
+		return true;
 	ask.request.count = ahead->count;
 	ahead->keys = MemoryContextAllocHuge(ahead->context, nkeys * sizeof(uint64));
 	GgForgetAnswers(&ahead->ref);
