@@ -904,6 +904,9 @@ typedef struct gg_source
 	bool		(*neighbors) (void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out);
 	/* copy pivot i: its node id, and GG_PIVOT_DEGREE indices of other pivots */
 	bool		(*pivot) (void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors);
+	/* distances() of pivots' nodes, for a source that has these at hand; or NULL */
+	bool		(*pivot_distances) (void *ctx, const uint32_t *pivots, const uint32_t *nodes,
+									uint32_t count, float *out);
 } gg_source;
 
 typedef struct gg_candidate

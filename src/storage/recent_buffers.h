@@ -38,6 +38,13 @@ GgRecentBuffer(const GgRecentBuffers *recent, BlockNumber blkno)
 	return slot >> 32 == tag ? (Buffer) (uint32) slot : InvalidBuffer;
 }
 
+/* The table is larger than caches: what GgRecentBuffer() reads is fetched ahead. */
+static inline void
+GgFetchRecentBuffer(const GgRecentBuffers *recent, BlockNumber blkno)
+{
+	__builtin_prefetch(&recent->slots[(blkno ^ recent->owner) & recent->mask]);
+}
+
 static inline void
 GgSetRecentBuffer(const GgRecentBuffers *recent, BlockNumber blkno, Buffer buffer)
 {

@@ -250,8 +250,8 @@ GgSourceRead(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, 
 
 /*
  * A walk's rows lie all over memory, and so do the descriptors of their buffers.  Waiting for one
- * cache miss after the other would take longer than everything else.  So the descriptors and stamps
- * of all are fetched first, and each row a few rows ahead of its turn.  A fetch is useless but
+ * cache miss after the other would take longer than everything else.  So where they were last is
+ * fetched first, then the descriptors and stamps of all, and each row a few rows ahead of its turn.  A fetch is useless but
  * harmless where the buffer meanwhile holds another block.
  */
 static pg_attribute_always_inline void
@@ -260,22 +260,34 @@ Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, float 
 	const Size	bytes = BytesOf(src, codes);
 	const char *ahead[GG_MAX_DEGREE];
 	BlockNumber blocks[GG_MAX_DEGREE];
+	uint32		numbers[GG_MAX_DEGREE];
+	uint32		skips[GG_MAX_DEGREE];
 
 	Assert(count <= GG_MAX_DEGREE);
 	for (uint32 i = 0; i < count; i++)
 	{
 		uint64		offset;
 		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
-		Size		skip = offset % GG_PAGE_PAYLOAD;
-		BlockNumber blkno = GgArrayBlock(array, offset / GG_PAGE_PAYLOAD);
-		Buffer		buffer = GgRecentBuffer(&src->recent, blkno);
 
-		blocks[i] = blkno;
+		numbers[i] = offset / GG_PAGE_PAYLOAD;
+		skips[i] = offset % GG_PAGE_PAYLOAD;
+		blocks[i] = GgArrayBlock(array, numbers[i]);
+		GgFetchRecentBuffer(&src->recent, blocks[i]);
+	}
+	for (uint32 i = 0; i < count; i++)
+	{
+		Buffer		buffer = GgRecentBuffer(&src->recent, blocks[i]);
+
 		ahead[i] = NULL;
 		if (BufferIsValid(buffer))
-			ahead[i] = PageGetContents((Page) PeekStampedPage(buffer)) + skip;
-		if (src->crowded || ahead[i] == NULL || skip + bytes > GG_PAGE_PAYLOAD)
+			ahead[i] = PageGetContents((Page) PeekStampedPage(buffer)) + skips[i];
+		if (src->crowded || ahead[i] == NULL || skips[i] + bytes > GG_PAGE_PAYLOAD)
+		{
+			uint64		offset;
+			const GgArray *array = FindVector(src, nodes[i], codes, &offset);
+
 			PrefetchBytes(src, array, offset, bytes);
+		}
 	}
 	for (uint32 i = 0; i < Min(count, ROWS_AHEAD); i++)
 		PrefetchRow(ahead[i], bytes);
@@ -284,15 +296,14 @@ Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, float 
 	{
 		uint64		offset;
 		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
-		Size		skip = offset % GG_PAGE_PAYLOAD;
 
 		if (i + ROWS_AHEAD < count)
 			PrefetchRow(ahead[i + ROWS_AHEAD], bytes);
-		if (skip + bytes <= GG_PAGE_PAYLOAD)
+		if (skips[i] + bytes <= GG_PAGE_PAYLOAD)
 		{
-			Buffer		buffer = PinBlock(src, array, offset / GG_PAGE_PAYLOAD, blocks[i]);
+			Buffer		buffer = PinBlock(src, array, numbers[i], blocks[i]);
 
-			out[i] = Distance(src, PageGetContents(BufferGetPage(buffer)) + skip, codes);
+			out[i] = Distance(src, PageGetContents(BufferGetPage(buffer)) + skips[i], codes);
 			ReleaseBuffer(buffer);
 		}
 		else
@@ -474,19 +485,98 @@ SourceNeighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 	return ok;
 }
 
+/* The walk measures by one form, which is known when it begins. */
+static GgPivotCache *
+PivotCache(GgPageSource *src)
+{
+	const bool	codes = src->code_query != NULL;
+	const GgPivotCacheKey key = {src->instance, src->generation, src->pivots.segment, codes};
+
+	if (!src->pivots_sought)
+	{
+		src->pivot_cache = GgFindPivotCache(&key, src->source.npivots, BytesOf(src, codes));
+		src->pivots_sought = true;
+	}
+	return src->pivot_cache;
+}
+
 static bool
 SourcePivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 {
 	GgPageSource *src = ctx;
 	volatile bool ok = true;
+	GgPivotEntry read;
+	GgPivotEntry *volatile entry = &read;
 
+	if (src->pivot_cache == NULL || (src->pivot_cache->known[i] & GG_PIVOT_ENTRY) == 0)
+	{
+		PG_TRY();
+		{
+			GgPivotCache *cache = PivotCache(src);
+
+			if (cache != NULL)
+				entry = &cache->entries[i];
+			GgSourceRead(src, &src->pivots, (uint64) i * sizeof(read), entry, sizeof(read));
+			if (cache != NULL)
+				cache->known[i] |= GG_PIVOT_ENTRY;
+		}
+		PG_CATCH();
+		{
+			ok = false;
+		}
+		PG_END_TRY();
+		if (!ok)
+			return false;
+	}
+	else
+		entry = &src->pivot_cache->entries[i];
+	*node = entry->node;
+	memcpy(neighbors, entry->neighbors, sizeof(entry->neighbors));
+	return true;
+}
+
+/* Read the rows of pivots that the cache does not have yet.  Throws. */
+static void
+ReadPivotRows(GgPageSource *src, const uint32 *pivots, const uint32 *nodes, uint32 count)
+{
+	const bool	codes = src->code_query != NULL;
+	const Size	bytes = BytesOf(src, codes);
+	GgPivotCache *cache = src->pivot_cache;
+
+	CHECK_FOR_INTERRUPTS();
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint64		offset;
+		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
+
+		if ((cache->known[pivots[i]] & GG_PIVOT_ROW) == 0)
+			PrefetchBytes(src, array, offset, bytes);
+	}
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint64		offset;
+		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
+
+		if ((cache->known[pivots[i]] & GG_PIVOT_ROW) != 0)
+			continue;
+		GgSourceRead(src, array, offset, cache->rows + pivots[i] * bytes, bytes);
+		cache->known[pivots[i]] |= GG_PIVOT_ROW;
+	}
+}
+
+static bool
+KeepPivotRows(GgPageSource *src, const uint32 *pivots, const uint32 *nodes, uint32 count)
+{
+	volatile bool ok = true;
+	char		known = GG_PIVOT_ROW;
+
+	for (uint32 i = 0; i < count; i++)
+		known &= src->pivot_cache->known[pivots[i]];
+	if (known != 0)
+		return true;
 	PG_TRY();
 	{
-		GgPivotEntry entry;
-
-		GgSourceRead(src, &src->pivots, (uint64) i * sizeof(entry), &entry, sizeof(entry));
-		*node = entry.node;
-		memcpy(neighbors, entry.neighbors, sizeof(entry.neighbors));
+		ReadPivotRows(src, pivots, nodes, count);
 	}
 	PG_CATCH();
 	{
@@ -494,6 +584,32 @@ SourcePivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 	}
 	PG_END_TRY();
 	return ok;
+}
+
+static bool
+SourcePivotDistances(void *ctx, const uint32_t *pivots, const uint32_t *nodes, uint32_t count,
+					 float *out)
+{
+	GgPageSource *src = ctx;
+	const bool	codes = src->code_query != NULL;
+	const Size	bytes = BytesOf(src, codes);
+	const char *rows;
+
+	if (src->pivot_cache == NULL)
+		return SourceDistances(ctx, nodes, count, out);
+	if (!KeepPivotRows(src, pivots, nodes, count))
+		return false;
+	rows = src->pivot_cache->rows;
+	for (uint32 i = 0; i < Min(count, ROWS_AHEAD); i++)
+		PrefetchRow(rows + pivots[i] * bytes, bytes);
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (i + ROWS_AHEAD < count)
+			PrefetchRow(rows + pivots[i + ROWS_AHEAD] * bytes, bytes);
+		out[i] = nodes[i] == src->left_out ? FLT_MAX :
+			Distance(src, rows + pivots[i] * bytes, codes);
+	}
+	return true;
 }
 
 void
@@ -526,6 +642,7 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 	memset(src, 0, sizeof(*src));
 	src->index = index;
 	src->instance = meta->instance;
+	src->generation = meta->generation;
 	GgFindVectors(meta, segment->id, &src->vectors);
 	GgFindArray(meta, segment->id, GG_KIND_ADJACENCY, &src->adjacency);
 	GgFindArray(meta, segment->id, GG_KIND_PIVOTS, &src->pivots);
@@ -548,4 +665,5 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 	src->source.distances = SourceDistances;
 	src->source.neighbors = SourceNeighbors;
 	src->source.pivot = SourcePivot;
+	src->source.pivot_distances = SourcePivotDistances;
 }

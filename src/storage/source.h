@@ -7,14 +7,18 @@
 
 #include "storage/codes.h"
 #include "storage/directory.h"
+#include "storage/pivot_cache.h"
 #include "storage/recent_buffers.h"
 
 typedef struct GgPageSource
 {
 	gg_source	source;			/* for gg_walk_start; source.ctx is this struct */
 	Relation	index;
-	uint64		instance;
+	uint64		instance,
+				generation;
 	GgRecentBuffers recent;		/* blocks of this instance and generation */
+	GgPivotCache *pivot_cache;	/* for the form that the walk measures by; NULL: none, or not yet */
+	bool		pivots_sought;
 	bool		crowded;		/* the index is larger than shared buffers */
 	BufferAccessStrategy ring;	/* of buffers for vectors; NULL: any buffers */
 	GgVectors	vectors;

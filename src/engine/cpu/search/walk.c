@@ -193,19 +193,15 @@ take_entry(gg_walk *walk, uint32_t *node)
 	return true;
 }
 
-/* Measure the count nodes in walk->batch, all new, and file them. */
-gg_code
-gg_walk_measure(gg_walk *walk, uint32_t count)
+/* File the count nodes in walk->batch, all new, which were measured. */
+static void
+file_measured(gg_walk *walk, uint32_t count)
 {
 	uint64_t	near[GG_MAX_DEGREE];
 	uint64_t	last = UINT64_MAX;
 	uint64_t   *far = walk->overflow.keys + walk->overflow.count;
 	uint32_t	nnear = 0;
 
-	if (count == 0)
-		return GG_OK;
-	if (!walk->source.distances(walk->source.ctx, walk->batch, count, walk->measured))
-		return GG_ECALLBACK;
 	walk->distances += count;
 	walk->unexpanded += count;
 
@@ -225,6 +221,31 @@ gg_walk_measure(gg_walk *walk, uint32_t count)
 	walk->overflow.count += count - nnear;
 	for (uint32_t i = 0; i < nnear; i++)
 		file(walk, near[i]);
+}
+
+/* Measure the count nodes in walk->batch, all new, and file them. */
+gg_code
+gg_walk_measure(gg_walk *walk, uint32_t count)
+{
+	if (count == 0)
+		return GG_OK;
+	if (!walk->source.distances(walk->source.ctx, walk->batch, count, walk->measured))
+		return GG_ECALLBACK;
+	file_measured(walk, count);
+	return GG_OK;
+}
+
+/* The same of pivots' nodes. */
+static gg_code
+measure_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count)
+{
+	const gg_source *source = &walk->source;
+
+	if (count == 0 || source->pivot_distances == NULL)
+		return gg_walk_measure(walk, count);
+	if (!source->pivot_distances(source->ctx, pivots, walk->batch, count, walk->measured))
+		return GG_ECALLBACK;
+	file_measured(walk, count);
 	return GG_OK;
 }
 
@@ -239,6 +260,7 @@ load_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count, bool walk_the
 {
 	size_t		slot = walk->pivots_seen.count;
 	uint32_t	slots[GG_MAX_DEGREE];
+	uint32_t	measured[GG_MAX_DEGREE];
 	uint32_t	batched = 0;
 	gg_code		code;
 
@@ -271,12 +293,13 @@ load_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count, bool walk_the
 		if (node < walk->source.n && id_set_add(&walk->seen, node))
 		{
 			walk->batch[batched] = node;
+			measured[batched] = pivots[i];
 			slots[batched++] = (uint32_t) slot;
 		}
 		slot++;
 	}
 
-	code = gg_walk_measure(walk, batched);
+	code = measure_pivots(walk, measured, batched);
 	if (code != GG_OK || !walk_them)
 		return code;
 	for (uint32_t i = 0; i < batched; i++)
