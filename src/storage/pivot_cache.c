@@ -19,7 +19,8 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-static HTAB *caches = NULL;
+static MemoryContext context = NULL;
+static HTAB *caches;
 static Size used_bytes = 0;
 
 /* Forget those that this transaction has not asked for. */
@@ -45,11 +46,13 @@ MakeTable(void)
 {
 	HASHCTL		control = {
 		.keysize = sizeof(GgPivotCacheKey),
-		.entrysize = sizeof(GgPivotCache),
-		.hcxt = TopMemoryContext
+		.entrysize = sizeof(GgPivotCache)
 	};
 
+	control.hcxt = AllocSetContextCreate(TopMemoryContext, "gpugraph pivots",
+										 ALLOCSET_SMALL_SIZES);
 	caches = hash_create("gpugraph pivots", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	context = control.hcxt;
 }
 
 GgPivotCache *
@@ -62,7 +65,7 @@ GgFindPivotCache(const GgPivotCacheKey *key, uint32 npivots, Size row_bytes)
 	GgPivotCache *cache;
 	char	   *memory;
 
-	if (caches == NULL)
+	if (context == NULL)
 		MakeTable();
 	cache = hash_search(caches, key, HASH_FIND, NULL);
 	if (cache == NULL)
@@ -72,7 +75,7 @@ GgFindPivotCache(const GgPivotCacheKey *key, uint32 npivots, Size row_bytes)
 		if (used_bytes + bytes > get_hash_memory_limit())
 			return NULL;
 		cache = hash_search(caches, key, HASH_ENTER, NULL);
-		memory = MemoryContextAllocExtended(TopMemoryContext, bytes,
+		memory = MemoryContextAllocExtended(context, bytes,
 											MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
 		if (memory == NULL)
 		{
