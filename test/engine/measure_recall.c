@@ -225,7 +225,7 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 	counted		count = {data, graph, gg_distance_function(data->metric, data->element),
 	malloc(data->dim * sizeof(float)), 0, 0};
 	gg_source	source = {graph->n, graph->degree, graph->npivots, &count,
-	counted_distances, counted_neighbors, counted_pivot};
+	counted_distances, counted_neighbors, counted_pivot, NULL};
 
 	gg_codes	codes;
 	gg_search_params chosen = {.k = K};

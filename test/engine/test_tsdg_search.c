@@ -87,7 +87,7 @@ static gg_source
 source_of(memory *m)
 {
 	gg_source	source = {m->graph->n, m->graph->degree, m->graph->npivots, m,
-	memory_distances, memory_neighbors, memory_pivot};
+	memory_distances, memory_neighbors, memory_pivot, NULL};
 
 	m->distances = m->marked = 0;
 	m->calls_left = -1;

@@ -151,11 +151,23 @@ watched_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 	return true;
 }
 
+static bool
+watched_pivot_distances(void *ctx, const uint32_t *pivots, const uint32_t *nodes, uint32_t count,
+						float *out)
+{
+	watched    *watch = ctx;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (pivots[i] >= watch->graph->npivots || watch->graph->pivots[pivots[i]] != nodes[i])
+			watch->repeated++;
+	return watched_distances(ctx, nodes, count, out);
+}
+
 static gg_source
 watch_make(watched *watch, const float *rows, uint32_t dim, const gg_graph *graph)
 {
 	gg_source	source = {graph->n, graph->degree, graph->npivots, watch,
-	watched_distances, watched_neighbors, watched_pivot};
+	watched_distances, watched_neighbors, watched_pivot, watched_pivot_distances};
 
 	watch->rows = rows;
 	watch->dim = dim;
