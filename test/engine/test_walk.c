@@ -652,6 +652,7 @@ test_nan_and_negative(gg_walk *walk)
 	uint32_t	wrong = 0;
 
 	source.distances = nan_distances;
+	source.pivot_distances = NULL;
 	watch_query(&watch, queries);
 	CHECK(gg_walk_start(walk, &source, N).code == GG_OK, "start");
 	for (uint32_t i = 0; i < N; i++)
