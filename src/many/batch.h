@@ -100,6 +100,12 @@ extern void GgCloseFinder(GgFinder *finder);
 extern void GgFind(GgFinder *finder, Datum query, uint64 k);
 
 /*
+ * From now on searches are as if this node's rows were not there: a row that is its own query.  On
+ * a device walks go through it all the same.
+ */
+extern void GgLeaveRowOut(GgFinder *finder, const GgNode *node);
+
+/*
  * Find the k nearest visible rows of several queries: GgSetQueries(), then GgFindQuery() for one
  * after the other.  They share a pass over the delta.  The values stay the caller's.  More than
  * GG_QUERIES_TOGETHER are no faster.

@@ -194,9 +194,9 @@ FindMeasuring(Relation index)
 static bool
 Find(GgFinder *finder, int query, uint64 k)
 {
-	GgScanOpaque *so = (GgScanOpaque *) finder->scan->opaque;
+	const GgScanOpaque *so = (const GgScanOpaque *) finder->scan->opaque;
 
-	so->left_out_node = measuring->queries.nodes[query];
+	GgLeaveRowOut(finder, &measuring->queries.nodes[query]);
 	GgFind(finder, measuring->queries.queries[query], k);
 	return so->left_out_node.segment == GG_NO_SEGMENT ||
 		GgFindSegment(so->meta, so->left_out_node.segment) != NULL;

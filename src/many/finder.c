@@ -217,6 +217,12 @@ Find(GgFinder *finder, GgQueries *queries, Datum query, uint64 k)
 }
 
 void
+GgLeaveRowOut(GgFinder *finder, const GgNode *node)
+{
+	((GgScanOpaque *) finder->scan->opaque)->left_out_node = *node;
+}
+
+void
 GgFind(GgFinder *finder, Datum query, uint64 k)
 {
 	Find(finder, NULL, query, k);
