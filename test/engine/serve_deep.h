@@ -687,7 +687,8 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 		return;
 	tids = malloc((s.rows + 1) * sizeof(uint64_t));
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
-		deep_read(&s, NULL, lengths[i], 3, "all");
+		if (spec->codes == GG_CODES_NONE || lengths[i] <= GG_BOUNDED_LIST)
+			deep_read(&s, NULL, lengths[i], 3, "all");
 	if (spec->n > 0 && spec->n <= GG_MAX_DEEP)
 		deep_read(&s, NULL, spec->n, 2, "all at once");
 	if (spec->n / 7 < GG_MAX_DEEP)
@@ -1154,24 +1155,41 @@ deep_spoil(int i, deep_request *deep, gg_filter *filter, size_t region, uint32_t
 	return true;
 }
 
-/* Codes of inner products have no bounds. */
+/* Codes of inner products have no bounds, and lists of bounds an end. */
 static inline void
 deep_without_bounds(const gg_engine *engine)
 {
-	const deep_spec spec = {.n = 50,.dim = 8,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,
-		.graph = true,.codes = GG_CODES_INT4};
-	deep_scene	s;
+	static const struct
+	{
+		gg_metric	metric;
+		uint32_t	k;
+		gg_code		code;
+	}			cases[] = {
+		{GG_METRIC_IP, 10, GG_EUNSUPPORTED},
+		{GG_METRIC_L2, GG_BOUNDED_LIST, GG_OK},
+		{GG_METRIC_L2, GG_BOUNDED_LIST + 1, GG_EUNSUPPORTED}
+	};
 
-	if (!deep_make(&s, engine, &spec, 0) || !deep_open(&s))
-		return;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		const deep_spec spec = {.n = 50,.dim = 8,.metric = cases[i].metric,
+			.element = GG_ELEMENT_F32,.graph = true,.codes = GG_CODES_INT4};
+		deep_scene	s;
 
-	const deep_request deep = {.slot = 1,.list = 7,.k = 10,.keys = s.keys_at,
-		.matches = s.keys_at + GG_MAX_DEEP * 8,.ticket = ++deep_ticket};
+		if (!deep_make(&s, engine, &spec, 0) || !deep_open(&s))
+			return;
 
-	CHECK(submit_deep(&s.region, s.index, DEEP_QUEUE, spec.dim, &deep, 1).code == GG_EUNSUPPORTED,
-		  "a deep list of inner products without rows");
-	bulk_close(&s.region);
-	deep_free(&s);
+		const deep_request deep = {.slot = 1,.list = 7,.k = cases[i].k,.keys = s.keys_at,
+			.matches = s.keys_at + GG_MAX_DEEP * 8,.ticket = ++deep_ticket};
+		const gg_code code = submit_deep(&s.region, s.index, DEEP_QUEUE, spec.dim, &deep, 1).code;
+
+		CHECK(code == cases[i].code, "metric %d, a list of %u without rows: %d",
+			  (int) spec.metric, deep.k, (int) code);
+		if (code == GG_OK)
+			bulk_wait(&s.region, DEEP_QUEUE, 1, 7, deep.ticket);
+		bulk_close(&s.region);
+		deep_free(&s);
+	}
 }
 
 static inline void
