@@ -194,7 +194,7 @@ deep_answer_kernel(const __grid_constant__ answer_args args,
 		return;
 	/* the stores of this block before its count, those of all blocks before the ticket */
 	__threadfence_system();
-	if (atomicAdd(&args.finished[blockIdx.y], 1) == gridDim.x - 1)
+	if (atomicAdd(&args.finished[blockIdx.y], 1) == gridDim.x - 1 && slots.base != NULL)
 		answered(slots, args.first + blockIdx.y);
 }
 
@@ -387,6 +387,13 @@ count_narrow(const gg_index *index, const deep_batch *batch, uint32_t first)
 	return next - first;
 }
 
+/* The batch's queries in device memory. */
+static const float *
+copies_of(const deep_batch *batch, const search_scratch *search)
+{
+	return batch->copies != NULL ? batch->copies : search->queries.get();
+}
+
 /* The filter of a request, and where gather_batch() has brought its TIDs. */
 static filter_source
 filter_of(const deep_batch *batch, uint32_t query, const deep_scratch *scratch)
@@ -451,7 +458,7 @@ static gg_status
 queue_bounded(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t *end,
 			  search_scratch *search, deep_scratch *scratch, cudaStream_t stream)
 {
-	const float *copies = search->queries.get() + (size_t) first * index->view.dim;
+	const float *copies = copies_of(batch, search) + (size_t) first * index->view.dim;
 	deep_filters filters;
 
 	GG_TRY(queue_deep_filters(index, batch, first, batch->nq - first, scratch, &filters, stream));
@@ -468,7 +475,7 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 			search_scratch *search, deep_scratch *scratch, cudaStream_t stream)
 {
 	const deep_query *queries = batch->queries + first;
-	const float *copies = search->queries.get() + (size_t) first * index->view.dim;
+	const float *copies = copies_of(batch, search) + (size_t) first * index->view.dim;
 	const uint32_t narrow = count_narrow(index, batch, first);
 	const uint32_t together = narrow > 0 ? 0 : search_long_together(index, batch, first);
 	uint64_t   *keys = scratch->narrow.get() + 2 * GG_SERVE_MAX_DEEPS;
@@ -540,9 +547,9 @@ note_matches(const gg_index *index, const deep_batch *batch, deep_scratch *scrat
 }
 
 /*
- * Queries, and TIDs of filters that have few, to device memory, where they stay as long as the
- * batch takes: what bring_filter() copies for a later group goes elsewhere.  The numbers of
- * matches, and of blocks that have answered, become 0.
+ * Queries, if they are not there, and TIDs of filters that have few, to device memory, where they
+ * stay as long as the batch takes: what bring_filter() copies for a later group goes elsewhere.
+ * The numbers of matches, and of blocks that have answered, become 0.
  */
 static gg_status
 gather_batch(const gg_index *index, const deep_batch *batch, search_scratch *search,
@@ -551,6 +558,12 @@ gather_batch(const gg_index *index, const deep_batch *batch, search_scratch *sea
 	gathered_tids tids;
 	bool		any = false;
 
+	if (batch->copies != NULL)
+	{
+		GG_CUDA_TRY(cudaMemsetAsync(scratch->narrow.get(), 0,
+									2 * GG_SERVE_MAX_DEEPS * sizeof(uint64_t), stream));
+		return gg_ok();
+	}
 	memset(&tids, 0, sizeof(tids));
 	for (uint32_t q = 0; q < batch->nq; q++)
 		if (batch->queries[q].tids != NULL)
@@ -578,7 +591,8 @@ search_deep_queue(const gg_index *index, search_scratch *search, deep_scratch *s
 
 	/* the numbers of matches, those of blocks that have answered, the keys of short lists */
 	GG_TRY(grow(scratch->narrow, GG_SERVE_MAX_DEEPS * (2 + NARROW_K), stream));
-	GG_TRY(grow(search->queries, (uint64_t) room * dim, stream));
+	if (batch->copies == NULL)
+		GG_TRY(grow(search->queries, (uint64_t) room * dim, stream));
 	GG_TRY(gather_batch(index, batch, search, scratch, stream));
 	note_matches(index, batch, scratch);
 	for (uint32_t done = 0; done < batch->nq;)

@@ -310,11 +310,15 @@ typedef struct deep_query
 	const uint64_t *tids;		/* of its filter, to be gathered: at most GG_SHORT_TIDS; or NULL */
 } deep_query;
 
-/* At most GG_SERVE_MAX_DEEPS lists.  slots has queries and tickets of as many. */
+/*
+ * At most GG_SERVE_MAX_DEEPS lists.  slots has queries and tickets of as many; or copies has the
+ * queries, in device memory, and slots no base.
+ */
 typedef struct deep_batch
 {
 	const deep_query *queries;
 	uint32_t	nq;
+	const float *copies;		/* NULL: they are in slots */
 	const search_slots *slots;
 } deep_batch;
 

@@ -131,7 +131,8 @@ sort_kernel(const __grid_constant__ sort_args args, const __grid_constant__ sear
 	if (threadIdx.x != 0)
 		return;
 	args.states[blockIdx.x].found = 0;
-	answered(slots, args.first + blockIdx.x);
+	if (slots.base != NULL)
+		answered(slots, args.first + blockIdx.x);
 }
 
 static cudaError_t

@@ -547,7 +547,8 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  *
  * Lists of which all rows are measured are deep if the request says where the numbers of matching
  * rows go: those that match, whatever their distance; without a filter all nodes.  Longer lists
- * than a walk's may be, lists behind a key and filters need that.  There is one query then.
+ * than a walk's may be, lists behind a key and filters need that.  A filter is for all queries of
+ * its request; behind a key there is one query.
  *
  * Offsets count from the start of the region, and are multiples of 64.  Filter, TIDs and queries
  * stay as they are until all lists are answered.  An answer may come where the TIDs are.

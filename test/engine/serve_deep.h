@@ -914,6 +914,76 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	deep_free(&s);
 }
 
+/* ---- many queries of a request ---------------------------------------------------------- */
+
+/* Lists of k by one filter, or NULL, of `count` queries of one request. */
+static inline void
+many_case(deep_scene *s, uint32_t count, uint32_t k, const gg_filter *filter, const char *what)
+{
+	bulk_region *r = &s->region;
+	const size_t query_bytes = ((size_t) count * s->spec.dim * 4 + 63) / 64 * 64;
+	const gg_search_params params = {.k = k};
+	gg_request	request = request_for(SEVERAL_LIST, true, count, s->spec.dim, &params);
+	uint8_t    *seen = malloc(s->spec.n + 1);
+	uint64_t	first = count + k;
+	uint64_t	random = first;
+
+	request.queries = s->keys_at;
+	request.keys = s->keys_at + query_bytes;
+	request.matches = request.keys + (uint64_t) count * k * 8;
+	if (filter != NULL)
+		place_filter(r, 0, filter, &request);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		deep_new_query(s, &random);
+		memcpy(r->memory + request.queries + (size_t) i * s->spec.dim * 4, s->query,
+			   s->spec.dim * 4);
+	}
+	CHECK_OK(submit_one(r, s->index, DEEP_QUEUE, 1, ++deep_ticket, SEVERAL_LIST, &request), what);
+	bulk_wait(r, DEEP_QUEUE, 1, SEVERAL_LIST, deep_ticket);
+	random = first;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		deep_new_query(s, &random);
+		deep_expect(s, filter);
+		memset(seen, 0, s->spec.n);
+		(void) deep_check(s, (const uint64_t *) (r->memory + request.keys) + (size_t) i * k, k, 0,
+						  0, seen, what);
+	}
+	CHECK(*(const uint64_t *) (r->memory + request.matches) == s->nmatches, "%s: matches", what);
+	request.after = 1;
+	CHECK(submit_one(r, s->index, DEEP_QUEUE, 1, deep_ticket, SEVERAL_LIST, &request).code ==
+		  GG_EINVAL, "many queries behind a key");
+	free(seen);
+}
+
+static inline void
+deep_many(const gg_engine *engine, const deep_spec *spec, double tolerance)
+{
+	static const uint32_t counts[] = {2, SEVERAL_MOST, SEVERAL_MOST + 1, 37};
+	static const uint32_t lengths[] = {10, 100, 1, 300};
+	gg_filter  *filter = malloc(sizeof(gg_filter));
+	uint64_t   *tids;
+	deep_scene	s;
+
+	if (!deep_make(&s, engine, spec, tolerance) ||
+		!deep_open_slots(&s, 2, 37 * ((size_t) spec->dim * 4 + 300 * 8) + 128))
+		return;
+	tids = malloc((s.rows + 1) * sizeof(uint64_t));
+	for (int f = 0; f < DEEP_FILTERS; f += harness_small() ? 3 : 1)
+	{
+		const char *what = deep_filter(&s, f, filter, tids);
+
+		many_case(&s, counts[f % 4], lengths[(f + 1) % 4], filter, what);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		many_case(&s, counts[i], lengths[i], NULL, "many, all rows");
+	bulk_close(&s.region);
+	free(tids);
+	free(filter);
+	deep_free(&s);
+}
+
 /* All rows but NULLs; then each request has its own half or more of them, one of them a few. */
 static inline gg_filter *
 several_most_rows(void)

@@ -351,7 +351,8 @@ KindOf(const SlotItem *item)
 {
 	const gg_request *request = RequestOf(item);
 
-	if (gg_request_way(request, item->list) != GG_WAY_DEEP || request->after != 0)
+	if (gg_request_way(request, item->list) != GG_WAY_DEEP || request->after != 0 ||
+		request->count > 1)
 		return DEEP_ALONE;
 	if (request->filter == 0)
 		return request->params.k <= GG_LONG_DEEP ? DEEP_ALL : DEEP_ALONE;
