@@ -38,8 +38,9 @@
 
 /*
  * What a queue has from the start, so that ordinary searches never allocate: 3.5 MB, and 2.4 for
- * exact search.  Deep lists take up to 35 MB more, and filters up to 65 MB, or two bits per row if
- * that is more, when the first ones come (deep.cu, filter.cu).
+ * exact search.  Deep lists take up to 35 MB more, long ones of several queries up to 85 MB and
+ * those of bounds up to 70 MB, and filters up to 65 MB, or two bits per row if that is more, when
+ * the first ones come (deep.cu, long_lists.cu, filter.cu).
  */
 #define USUAL_DIM 2048
 #define USUAL_K 64

@@ -222,8 +222,8 @@ info()
 # ---- in which form a device holds an index ------------------------------------
 
 # settings_of FORM: device_storage, MB of device memory and host_memory for an index of n rows.
-# full: rows; codes: and codes; halves: halves and codes; host: codes, and rows in host memory; none:
-# codes alone
+# full: rows; codes: and codes; halves: halves and codes; host: codes, and rows in host memory;
+# none: codes alone
 settings_of()
 {
 	case $1 in

@@ -132,9 +132,10 @@ same_rows('a condition for each outer row', $filtered->("WHERE sorted.cat = a.ca
 	1);
 ($queries, $requests) = asked_ahead($filtered->("WHERE sorted.cat = a.cat $order LIMIT 5"));
 is("$queries $requests", '4 1', '... is found to be one');
-same_rows('a condition that changes now and then', 'SELECT g, n.q, n.id FROM
-	generate_series(1, 3) g CROSS JOIN LATERAL (' . $filtered->("WHERE sorted.cat = g $order LIMIT 2",
-	'(SELECT * FROM asked WHERE abs(q) % 4 = g)') . ' LIMIT 400) n', 290);
+same_rows('a condition that changes now and then', 'SELECT g, n.q, n.id
+	FROM generate_series(1, 3) g CROSS JOIN LATERAL ('
+	. $filtered->("WHERE sorted.cat = g $order LIMIT 2",
+		'(SELECT * FROM asked WHERE abs(q) % 4 = g)') . ' LIMIT 400) n', 290);
 
 # workers have nodes of their own
 same_rows('parallel', lateral("$order LIMIT 5"), 0, 'SET max_parallel_workers_per_gather = 2;
