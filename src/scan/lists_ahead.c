@@ -34,6 +34,9 @@
 /* Nodes measured for one query after the other: their rows stay in the processor's cache. */
 #define SWEEP_CHUNK			64
 
+/* Queries of a filter: a device takes GG_SERVE_MAX_DEEPS at a time, and is others', too. */
+#define MOST_FILTERED		256
+
 /* Queries for which a pass measures: of more, the rows are the lesser part. */
 #define MOST_OF_PASS		64
 
@@ -104,6 +107,7 @@ GgRoomAhead(const GgScanOpaque *so, Size *bytes)
 	GgListsAhead *ahead = so->ahead;
 	const gg_request *request = &ahead->request;
 	const uint32 nlists = gg_request_lists(request);
+	uint32		room;
 
 	if (so->prepared && PassesForMany(so))
 	{
@@ -115,7 +119,8 @@ GgRoomAhead(const GgScanOpaque *so, Size *bytes)
 		return 0;
 	ahead->dim = request->dim;
 	*bytes = request->dim * sizeof(float) + (Size) nlists * request->params.k * sizeof(uint64);
-	return GgServiceBulkRoom(&ahead->ref, request->dim, request->params.k, nlists);
+	room = GgServiceBulkRoom(&ahead->ref, request->dim, request->params.k, nlists);
+	return ahead->filter != NULL ? Min(room, MOST_FILTERED) : room;
 }
 
 /* A query of another dimension is left to its scan, which says so. */
