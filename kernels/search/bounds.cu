@@ -3,17 +3,20 @@
  *		Keys of records in memory, with bounds of distances (engine/rules/codes.h): for deep lists
  *		of an index that has codes alone.
  *
- * Shapes		records n x walk_stride bytes, one query of dim float32, bits of nodes or none for
- *				all of them -> keys of the rows [first, end).
- * Requires		L2 or cosine.
- * Mapping		Each block makes the query ready for records.  A warp takes a word of 32 rows at a
- *				time, those whose bit is set packed together.  TEAM lanes read a record, and sum
- *				four bytes an instruction: the products with the high and the low bytes of the
- *				query, the levels, and their squares.
- * Shared		the query (4 bytes per element), and as made ready (2 bytes); 32 row numbers a warp.
+ * Shapes		records n x walk_stride bytes, queries nq x dim float32, bits of nodes or none for
+ *				all of them -> keys of the rows [first, end) whose bit is set, in no order.
+ * Requires		L2 or cosine; nq <= GG_SERVE_MAX_DEEPS.
+ * Mapping		Grid: y over the queries, x over the rows.  Each block makes its query ready for
+ *				records.  A warp puts aside rows whose bit is set until they are 32, as in exact.cu,
+ *				and takes as many places for their keys.  TEAM lanes read a record, and sum four
+ *				bytes an instruction: the products with the high and the low bytes of the query,
+ *				the levels, and their squares.
+ * Shared		the query (4 bytes per element), and as made ready (2 bytes); 64 row numbers a warp.
  * Oracle		gg_code_bound(): the same bits, but for the query's length under cosine, whose sum
  *				is in another order.
- * Cost			Not measured.  Memory: the records once, 400 bytes each at 768 dimensions, 4 bits.
+ * Cost			Not measured.  Memory: for each query the records of its rows, 400 bytes each at 768
+ *				dimensions, 4 bits.  Queries that share a filter read the same ones at about the
+ *				same time, from the L2 cache where they fit there.
  */
 #include "bounds.h"
 #include "codes.cuh"
@@ -121,46 +124,54 @@ query_bytes(const search_view &view)
 	return 2 * (8 / view.code_bits) * code_plane_bytes(view.walk_quads);
 }
 
-/* Grid: over the rows. */
+/* Grid: y over the queries, x over the rows. */
 template <int BITS>
 __global__ void __launch_bounds__(WARPS * 32)
-bounds_kernel(const __grid_constant__ search_view view, const __grid_constant__ measure_args args)
+bounds_kernel(const __grid_constant__ search_view view, const __grid_constant__ bounds_args args)
 {
 	extern __shared__ __align__(16) char shared[];
 	const uint32_t work_bytes = code_work_bytes(view.dim);
 	uint32_t   *query = (uint32_t *) (shared + work_bytes);
-	uint32_t   *packed = (uint32_t *) (shared + work_bytes + query_bytes(view));
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
+	uint32_t   *aside = (uint32_t *) (shared + work_bytes + query_bytes(view)) + warp * 64;
+	const uint32_t *filter = args.filter != NULL ?
+		args.filter + (size_t) blockIdx.y * args.filter_stride : NULL;
+	uint64_t   *keys = args.keys + blockIdx.y * args.keys_stride;
+	const uint64_t after = args.after[blockIdx.y];
 	const uint32_t words = (args.end + 31) / 32;
+	uint32_t	word = args.first / 32 + blockIdx.x * WARPS + warp;
+	uint32_t	rows = 0;		/* put aside */
 	code_factor factor;
 	gg_code_bounds bounds;
 
-	code_take_query<WARPS>(view, args.queries, (float *) shared,
+	code_take_query<WARPS>(view, args.queries + (size_t) blockIdx.y * view.dim, (float *) shared,
 						   shared + work_bytes - CODE_FOLD_BYTES);
 	factor = code_prepare_product<BITS, WARPS>(view, (float *) shared,
 											   shared + work_bytes - CODE_FOLD_BYTES, 0, query);
 	bounds = gg_code_bounds_of(view.metric, view.code_mean != NULL, view.dim, factor.scale,
 							   factor.base);
 
-	for (uint32_t taken = blockIdx.x * WARPS + warp;; taken += gridDim.x * WARPS)
+	for (;;)
 	{
-		const uint32_t word = args.first / 32 + taken;
-		uint64_t   *out = args.keys + (size_t) taken * 32;
-		measure_word rows;
+		uint32_t	count;
+		uint32_t	at = 0;
 
-		if (word >= words)
+		while (rows < 32 && word < words)
+			rows += take_word(filter, args.end, gridDim.x * WARPS, word, aside + rows, lane);
+		if (rows == 0)
 			break;
-		rows = take_measure_word(args, args.filter, word, out, lane);
-		if (rows.count == 0)
-			continue;
-		rows.row = pack_word(word, rows.bits, rows.count, packed + warp * 32, lane);
+		count = min(rows, 32u);
+		if (lane == 0)
+			at = atomicAdd(&args.states[blockIdx.y].found, count);
+		at = __shfl_sync(GG_FULL_WARP, at, 0);
+		__syncwarp();
 #pragma unroll 1
-		for (uint32_t base = 0; base < rows.count; base += 32 / TEAM)
+		for (uint32_t base = 0; base < count; base += 32 / TEAM)
 		{
 			const uint32_t slot = base + lane / TEAM;
-			const uint32_t row = __shfl_sync(GG_FULL_WARP, rows.row, slot & 31);
-			const char *record = slot < rows.count ?
+			const uint32_t row = slot < count ? aside[slot] : 0;
+			const char *record = slot < count ?
 				view.walk_rows + (size_t) row * view.walk_stride : NULL;
 			const level_sums sums = sum_record<BITS>(view, record, (const uint4 *) query,
 													 lane % TEAM);
@@ -170,16 +181,21 @@ bounds_kernel(const __grid_constant__ search_view view, const __grid_constant__ 
 				const uint64_t key = make_key(record_bound<BITS>(view, record, sums, factor,
 																 bounds), row);
 
-				out[row - word * 32] = key > args.after ? key : GG_KEY_NONE;
+				keys[at + slot] = key > after ? key : GG_KEY_NONE;
 			}
 		}
+		rows -= count;
+		__syncwarp();
+		if (lane < rows)
+			aside[lane] = aside[lane + 32];
+		__syncwarp();
 	}
 }
 
 static uint32_t
 shared_for(const search_view *view)
 {
-	return code_work_bytes(view->dim) + query_bytes(*view) + WARPS * 32 * 4;
+	return code_work_bytes(view->dim) + query_bytes(*view) + WARPS * 64 * 4;
 }
 
 template <int BITS>
@@ -200,10 +216,10 @@ ready_bounds(const search_device *device)
 
 template <int BITS>
 static cudaError_t
-launch_bounds(const search_view *view, const measure_args *args, const search_device *device,
+launch_bounds(const search_view *view, const bounds_args *args, const search_device *device,
 			  cudaStream_t stream)
 {
-	const uint32_t blocks = ((args->end - args->first + 31) / 32 + WARPS - 1) / WARPS;
+	const uint32_t useful = ((args->end - args->first + 31) / 32 + WARPS - 1) / WARPS;
 	cudaError_t error = ready_bounds<BITS>(device);
 	uint32_t	most;
 	int			per_sm;
@@ -214,8 +230,9 @@ launch_bounds(const search_view *view, const measure_args *args, const search_de
 	if (error != cudaSuccess)
 		return error;
 	most = (uint32_t) (device->sms * (per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm));
-	bounds_kernel<BITS><<<blocks < most ? blocks : most, WARPS * 32, shared_for(view), stream>>>
-		(*view, *args);
+	most = most > args->nq ? most / args->nq : 1;
+	bounds_kernel<BITS><<<dim3(useful < most ? useful : most, args->nq), WARPS * 32,
+		shared_for(view), stream>>>(*view, *args);
 	return cudaGetLastError();
 }
 
@@ -229,7 +246,7 @@ with_bits(const search_view *view, CALL call)
 }
 
 cudaError_t
-search_bounds_launch(const search_view *view, const measure_args *args,
+search_bounds_launch(const search_view *view, const bounds_args *args,
 					 const search_device *device, cudaStream_t stream)
 {
 	return with_bits(view, [&](auto bits)

@@ -7,8 +7,23 @@
 
 #include "measure.cuh"
 
-/* As search_measure_launch(), of one query, and of every word (args->step 1). */
-extern cudaError_t search_bounds_launch(const search_view *view, const measure_args *args,
+/* A launch's queries, side by side, and where their keys go. */
+typedef struct bounds_args
+{
+	const float *queries;
+	uint32_t	nq;
+	const uint32_t *filter;		/* NULL: all rows */
+	uint32_t	filter_stride;	/* words from one query's bits to the next one's, or 0 */
+	uint32_t	first;			/* row, a multiple of 32 */
+	uint32_t	end;
+	uint64_t	after[GG_SERVE_MAX_DEEPS];	/* of each query: keys up to it become GG_KEY_NONE */
+	uint64_t   *keys;			/* behind those that are there */
+	uint64_t	keys_stride;	/* from one query's to the next one's */
+	digit_state *states;		/* of each query: found, the keys that are there */
+} bounds_args;
+
+/* Keys of the rows whose bit is set, in no order. */
+extern cudaError_t search_bounds_launch(const search_view *view, const bounds_args *args,
 										const search_device *device, cudaStream_t stream);
 extern cudaError_t search_bounds_ready(const search_view *view, const search_device *device);
 

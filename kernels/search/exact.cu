@@ -23,6 +23,7 @@
 #include "exact.cuh"
 #include "exact.h"
 #include "keys.cuh"
+#include "measure.cuh"
 #include "prune.cuh"
 #include "query.cuh"
 
@@ -107,34 +108,6 @@ take_sorted(const uint64_t *from, uint64_t bound, key_list &list, uint32_t k, ui
 	}
 }
 
-/*
- * The rows of one word to those that the warp has put aside; returns how many they are, 0 to 32.
- * word: moved on to the next one.  Most words are empty where a filter leaves few rows, and after
- * prune.cu: lanes then look at the warp's next ones at once.
- */
-static __device__ __forceinline__ uint32_t
-take_word(const search_view &view, const uint32_t *filter, uint32_t words, uint32_t stride,
-		  uint32_t &word, uint32_t *aside, uint32_t lane)
-{
-	uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
-
-	if (word == words - 1 && (view.n & 31) != 0)
-		bits &= (1u << (view.n & 31)) - 1;
-	if (bits == 0)
-	{
-		const uint32_t next = word + lane * stride;
-		const uint32_t some = __ballot_sync(GG_FULL_WARP, lane > 0 && next < words &&
-											__ldg(filter + next) != 0);
-
-		word += (some == 0 ? 32 : __ffs(some) - 1) * stride;
-		return 0;
-	}
-	if (bits >> lane & 1)
-		aside[__popc(bits & gg_lanes_below(lane))] = word * 32 + lane;
-	word += stride;
-	return __popc(bits);
-}
-
 /* Where a warp finds what is in shared memory, and its queries. */
 template <int QUERIES>
 struct exact_block
@@ -212,7 +185,7 @@ exact_read(const search_view &view, const exact_args &args, const exact_block<QU
 		uint32_t	count;
 
 		while (rows < 32 && word < words)
-			rows += take_word(view, filter, words, stride, word, block.packed + rows, lane);
+			rows += take_word(filter, view.n, stride, word, block.packed + rows, lane);
 		if (rows == 0)
 			break;
 		count = min(rows, 32u);

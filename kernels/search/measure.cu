@@ -219,6 +219,7 @@ digit_kernel(const uint64_t *keys, uint64_t keys_stride, uint32_t count, uint32_
 
 	if (!first && state->done)
 		return;
+	count = count > 0 ? count : state->found;
 	keys += blockIdx.y * keys_stride;
 	counts[low] = counts[low + 1] = 0;
 	__syncthreads();
@@ -280,7 +281,7 @@ search_digits_launch(const digit_search *search, const search_device *device, cu
 	const uint32_t most = (2 * (uint32_t) device->sms + nq - 1) / nq;
 	uint32_t	blocks = (search->count + 4 * DIGIT_THREADS - 1) / (4 * DIGIT_THREADS);
 
-	if (blocks > most)
+	if (blocks > most || search->count == 0)
 		blocks = most;
 	for (uint32_t shift = 64; shift > last;)
 	{

@@ -66,6 +66,35 @@ pack_word(uint32_t word, uint32_t bits, uint32_t count, uint32_t *packed, uint32
 	return row;
 }
 
+/*
+ * The rows of one word to those that the warp has put aside; returns how many they are, 0 to 32.
+ * end: of the rows; word: moved on to the next one.  Most words are empty where a filter leaves few
+ * rows, and after prune.cu: lanes then look at the warp's next ones at once.
+ */
+static __device__ __forceinline__ uint32_t
+take_word(const uint32_t *filter, uint32_t end, uint32_t stride, uint32_t &word, uint32_t *aside,
+		  uint32_t lane)
+{
+	const uint32_t words = (end + 31) / 32;
+	uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
+
+	if (word == words - 1 && (end & 31) != 0)
+		bits &= (1u << (end & 31)) - 1;
+	if (bits == 0)
+	{
+		const uint32_t next = word + lane * stride;
+		const uint32_t some = __ballot_sync(GG_FULL_WARP, lane > 0 && next < words &&
+											__ldg(filter + next) != 0);
+
+		word += (some == 0 ? 32 : __ffs(some) - 1) * stride;
+		return 0;
+	}
+	if (bits >> lane & 1)
+		aside[__popc(bits & gg_lanes_below(lane))] = word * 32 + lane;
+	word += stride;
+	return __popc(bits);
+}
+
 #define DIGIT_BITS 11
 #define BINS (1 << DIGIT_BITS)
 
@@ -78,6 +107,7 @@ typedef struct digit_state
 	uint32_t	done;
 	uint32_t	finished;		/* blocks; 0 before and after a launch */
 	uint32_t	taken;			/* 0 after; the caller's */
+	uint32_t	found;			/* keys, where that is not known before; the caller's */
 	uint32_t	counts[BINS];	/* 0 before and after a launch */
 } digit_state;
 
@@ -91,7 +121,7 @@ typedef struct digit_search
 	const uint64_t *keys;		/* count of them for each query, keys_stride apart */
 	uint64_t	keys_stride;
 	uint32_t	nq;
-	uint32_t	count;
+	uint32_t	count;			/* 0: as many as the query's state says */
 	uint32_t	k;
 	bool		exactly;		/* or by its first digits alone, which include the distance */
 	digit_state *states;		/* nq: into these */

@@ -20,7 +20,8 @@
  *				keys up to it, in the order of their nodes (cub).  The k keys of one slab are
  *				carried into the next one.  In the end they are sorted by their distance alone: the
  *				sort (cub's) is stable, and keys come by node.
- *				All lists of an index without rows are made so, with keys of bounds.cu.
+ *				Of an index without rows all are for long_lists.cu, as many at once as filters
+ *				allow.
  * Oracle		gg_cpu_engine.serve_submit: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
  * Cost			The rows once; 8 bytes per row written, and read four to five times by selection,
@@ -32,7 +33,6 @@
 #include <cub/device/device_select.cuh>
 
 #include "../../src/engine/rules/serve_check.h"
-#include "../search/bounds.h"
 #include "../search/exact.h"
 #include "../search/gather.h"
 #include "../search/measure.cuh"
@@ -194,14 +194,8 @@ deep_answer_kernel(const __grid_constant__ answer_args args,
 		return;
 	/* the stores of this block before its count, those of all blocks before the ticket */
 	__threadfence_system();
-	if (atomicAdd(&args.finished[blockIdx.y], 1) == gridDim.x - 1)
+	if (atomicAdd(&args.finished[blockIdx.y], 1) == gridDim.x - 1 && slots.base != NULL)
 		answered(slots, args.first + blockIdx.y);
-}
-
-static bool
-has_rows(const gg_index *index)
-{
-	return index->shape.row_place != GG_ROWS_NONE;
 }
 
 /* The k keys of one slab and of those before, into selected[0]. */
@@ -216,10 +210,7 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 	uint32_t	count = args->end - args->first;
 	size_t		temp_bytes = scratch->temp_bytes;
 
-	if (has_rows(index))
-		GG_CUDA_TRY(search_measure_launch(&index->view, args, &index->device, stream));
-	else
-		GG_CUDA_TRY(search_bounds_launch(&index->view, args, &index->device, stream));
+	GG_CUDA_TRY(search_measure_launch(&index->view, args, &index->device, stream));
 	if (args->first > 0)
 	{
 		/* in front of its keys, as they come by node */
@@ -286,15 +277,6 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter,
 	*keys = buffer.Current();
 	return gg_ok();
 }
-
-/* The filters of one launch, or of several. */
-typedef struct deep_filters
-{
-	uint32_t	count;			/* queries they are for */
-	const uint32_t *bits;		/* NULL: all nodes */
-	uint32_t	stride;			/* 0: one filter for all */
-	const unsigned long long *matches;	/* NULL, as bits */
-} deep_filters;
 
 /* Lists of as many queries as their filters are for. */
 typedef struct deep_lists
@@ -390,7 +372,7 @@ queue_narrow(const gg_index *index, const deep_lists *lists, const deep_filters 
 static bool
 is_narrow(const gg_index *index, const deep_query *query)
 {
-	return query->k <= NARROW_K && query->after == 0 && has_rows(index) &&
+	return query->k <= NARROW_K && query->after == 0 &&
 		search_exact_shared(&index->view, query->k) <= (uint32_t) index->device.shared_bytes;
 }
 
@@ -403,6 +385,13 @@ count_narrow(const gg_index *index, const deep_batch *batch, uint32_t first)
 	while (next < batch->nq && is_narrow(index, &batch->queries[next]))
 		next++;
 	return next - first;
+}
+
+/* The batch's queries in device memory. */
+static const float *
+copies_of(const deep_batch *batch, const search_scratch *search)
+{
+	return batch->copies != NULL ? batch->copies : search->queries.get();
 }
 
 /* The filter of a request, and where gather_batch() has brought its TIDs. */
@@ -464,6 +453,19 @@ queue_deep_filters(const gg_index *index, const deep_batch *batch, uint32_t firs
 	return gg_ok();
 }
 
+/* The same of an index without rows. */
+static gg_status
+queue_bounded(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t *end,
+			  search_scratch *search, deep_scratch *scratch, cudaStream_t stream)
+{
+	const float *copies = copies_of(batch, search) + (size_t) first * index->view.dim;
+	deep_filters filters;
+
+	GG_TRY(queue_deep_filters(index, batch, first, batch->nq - first, scratch, &filters, stream));
+	*end = first + filters.count;
+	return search_bounded_queue(index, copies, batch, first, &filters, scratch, stream);
+}
+
 /*
  * The lists of queries [first, *end): of those from first on that exact.cu takes together, or of
  * first alone.  The nearest k begin any longer list, so the longest one's k is that of all.
@@ -473,10 +475,9 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 			search_scratch *search, deep_scratch *scratch, cudaStream_t stream)
 {
 	const deep_query *queries = batch->queries + first;
-	const float *copies = search->queries.get() + (size_t) first * index->view.dim;
+	const float *copies = copies_of(batch, search) + (size_t) first * index->view.dim;
 	const uint32_t narrow = count_narrow(index, batch, first);
-	const uint32_t together = narrow > 0 || !has_rows(index) ? 0 :
-		search_long_together(index, batch, first);
+	const uint32_t together = narrow > 0 ? 0 : search_long_together(index, batch, first);
 	uint64_t   *keys = scratch->narrow.get() + 2 * GG_SERVE_MAX_DEEPS;
 	deep_filters filters;
 	uint32_t	k = queries[0].k;
@@ -546,9 +547,9 @@ note_matches(const gg_index *index, const deep_batch *batch, deep_scratch *scrat
 }
 
 /*
- * Queries, and TIDs of filters that have few, to device memory, where they stay as long as the
- * batch takes: what bring_filter() copies for a later group goes elsewhere.  The numbers of
- * matches, and of blocks that have answered, become 0.
+ * Queries, if they are not there, and TIDs of filters that have few, to device memory, where they
+ * stay as long as the batch takes: what bring_filter() copies for a later group goes elsewhere.
+ * The numbers of matches, and of blocks that have answered, become 0.
  */
 static gg_status
 gather_batch(const gg_index *index, const deep_batch *batch, search_scratch *search,
@@ -557,6 +558,12 @@ gather_batch(const gg_index *index, const deep_batch *batch, search_scratch *sea
 	gathered_tids tids;
 	bool		any = false;
 
+	if (batch->copies != NULL)
+	{
+		GG_CUDA_TRY(cudaMemsetAsync(scratch->narrow.get(), 0,
+									2 * GG_SERVE_MAX_DEEPS * sizeof(uint64_t), stream));
+		return gg_ok();
+	}
 	memset(&tids, 0, sizeof(tids));
 	for (uint32_t q = 0; q < batch->nq; q++)
 		if (batch->queries[q].tids != NULL)
@@ -584,11 +591,15 @@ search_deep_queue(const gg_index *index, search_scratch *search, deep_scratch *s
 
 	/* the numbers of matches, those of blocks that have answered, the keys of short lists */
 	GG_TRY(grow(scratch->narrow, GG_SERVE_MAX_DEEPS * (2 + NARROW_K), stream));
-	GG_TRY(grow(search->queries, (uint64_t) room * dim, stream));
+	if (batch->copies == NULL)
+		GG_TRY(grow(search->queries, (uint64_t) room * dim, stream));
 	GG_TRY(gather_batch(index, batch, search, scratch, stream));
 	note_matches(index, batch, scratch);
 	for (uint32_t done = 0; done < batch->nq;)
-		GG_TRY(queue_lists(index, batch, done, &done, search, scratch, stream));
+		if (index->shape.row_place == GG_ROWS_NONE)
+			GG_TRY(queue_bounded(index, batch, done, &done, search, scratch, stream));
+		else
+			GG_TRY(queue_lists(index, batch, done, &done, search, scratch, stream));
 	return gg_ok();
 }
 
@@ -602,9 +613,7 @@ search_deep_ready(const search_view *view, const search_device *device)
 	if (error == cudaSuccess)
 		error = kernel_load((const void *) deep_answer_kernel);
 	if (error == cudaSuccess)
-		error = search_long_ready(device);
-	if (error == cudaSuccess && view->code_bits > 0 && gg_code_has_bounds(view->metric))
-		error = search_bounds_ready(view, device);
+		error = search_long_ready(view, device);
 	return error == cudaSuccess ? search_measure_ready(view, device) : error;
 }
 

@@ -7,7 +7,7 @@
  *	index.cu		searches of callers that wait
  *	filter.cu		which nodes match a filter
  *	deep.cu			the nearest of many, and of those that match a filter
- *	long_lists.cu	many nearest of all rows, of several queries at once
+ *	long_lists.cu	many nearest of all rows, of several queries at once; lists of bounds
  *	group.cu		searches of many indexes for one query
  *	serve.cu		searches of callers that do not wait
  */
@@ -310,13 +310,26 @@ typedef struct deep_query
 	const uint64_t *tids;		/* of its filter, to be gathered: at most GG_SHORT_TIDS; or NULL */
 } deep_query;
 
-/* At most GG_SERVE_MAX_DEEPS lists.  slots has queries and tickets of as many. */
+/*
+ * At most GG_SERVE_MAX_DEEPS lists.  slots has queries and tickets of as many; or copies has the
+ * queries, in device memory, and slots no base.
+ */
 typedef struct deep_batch
 {
 	const deep_query *queries;
 	uint32_t	nq;
+	const float *copies;		/* NULL: they are in slots */
 	const search_slots *slots;
 } deep_batch;
+
+/* The filters of some of a batch's queries. */
+typedef struct deep_filters
+{
+	uint32_t	count;			/* queries they are for */
+	const uint32_t *bits;		/* NULL: all nodes */
+	uint32_t	stride;			/* 0: one filter for all */
+	const unsigned long long *matches;	/* NULL, as bits */
+} deep_filters;
 
 /* deep.cu: the lists, then the ticket of each. */
 extern gg_status search_deep_queue(const gg_index *index, search_scratch *search,
@@ -334,7 +347,12 @@ extern uint32_t search_long_together(const gg_index *index, const deep_batch *ba
 extern gg_status search_long_queue(const gg_index *index, const float *queries,
 								   const deep_batch *batch, uint32_t first, uint32_t end,
 								   deep_scratch *scratch, cudaStream_t stream);
-extern cudaError_t search_long_ready(const search_device *device);
+/* The same of an index without rows, for the queries from `first` on that the filters are for. */
+extern gg_status search_bounded_queue(const gg_index *index, const float *queries,
+									  const deep_batch *batch, uint32_t first,
+									  const deep_filters *filters, deep_scratch *scratch,
+									  cudaStream_t stream);
+extern cudaError_t search_long_ready(const search_view *view, const search_device *device);
 
 /* Bytes of a row as the caller has it. */
 static inline size_t

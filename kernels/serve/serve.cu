@@ -38,8 +38,9 @@
 
 /*
  * What a queue has from the start, so that ordinary searches never allocate: 3.5 MB, and 2.4 for
- * exact search.  Deep lists take up to 35 MB more, and filters up to 65 MB, or two bits per row if
- * that is more, when the first ones come (deep.cu, filter.cu).
+ * exact search.  Deep lists take up to 35 MB more, long ones of several queries up to 85 MB and
+ * those of bounds up to 70 MB, and filters up to 65 MB, or two bits per row if that is more, when
+ * the first ones come (deep.cu, long_lists.cu, filter.cu).
  */
 #define USUAL_DIM 2048
 #define USUAL_K 64
@@ -337,30 +338,69 @@ queue_several(gg_server *server, gg_index *index, uint32_t queue, const gg_serve
 	return queue_search(server, index, queue, batch, &queued);
 }
 
+/* Queries that scratch memory is made for: a few sizes, not one for every count. */
+static uint32_t
+room_for(uint32_t count)
+{
+	uint32_t	room = GG_SERVE_MAX_BATCH;
+
+	while (room < count)
+		room *= 2;
+	return room;
+}
+
+/* The queries of a request to device memory. */
+static gg_status
+bring_queries(gg_server *server, uint32_t queue, const gg_request *request)
+{
+	serve_queue *to = &server->queues[queue];
+
+	GG_TRY(grow(to->scratch.queries, (uint64_t) room_for(request->count) * request->dim,
+				to->stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(to->scratch.queries.get(), server->seen + request->queries,
+								(uint64_t) request->count * request->dim * 4, cudaMemcpyDefault,
+								to->stream));
+	return gg_ok();
+}
+
 /* Many queries of one request: these to device memory, the search, the ticket. */
 static gg_status
 queue_many(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
 {
 	const gg_request *request = batch->requests[0];
 	serve_queue *to = &server->queues[queue];
-	uint32_t	room = GG_SERVE_MAX_BATCH;
 	search_batch queued = {};
 
-	/* a few sizes, not one for every count */
-	while (room < request->count)
-		room *= 2;
-	GG_TRY(grow(to->scratch.queries, (uint64_t) room * request->dim, to->stream));
-	GG_CUDA_TRY(cudaMemcpyAsync(to->scratch.queries.get(), server->seen + request->queries,
-								(uint64_t) request->count * request->dim * 4, cudaMemcpyDefault,
-								to->stream));
+	GG_TRY(bring_queries(server, queue, request));
 	queued.queries = to->scratch.queries.get();
 	queued.nq = request->count;
 	queued.keys = (uint64_t *) (server->seen + gg_request_keys_at(request, batch->list));
-	queued.room = room;
+	queued.room = room_for(request->count);
 	GG_TRY(queue_search(server, index, queue, batch, &queued));
 	GG_CUDA_TRY(search_ticket_launch(done_of(server, server->seen, batch, 0), batch->tickets[0],
 									 to->stream));
 	return gg_ok();
+}
+
+/* The deep list of the first query of a request. */
+static deep_query
+describe_deep(const gg_server *server, const gg_request *request, uint32_t list)
+{
+	const gg_filter *filter = gg_serve_filter(&server->place, request);
+	const uint64_t matches = request->matches + 8 * gg_request_before(request, list);
+	const deep_query query = {
+		.k = request->params.k,
+		.after = request->after,
+		.keys = (uint64_t *) (server->seen + gg_request_keys_at(request, list)),
+		.matches = (uint64_t *) (server->seen + matches),
+		.told = (const uint64_t *) (server->place.region + matches),
+		.filter = filter,
+		/* they are gathered if they are so few */
+		.tids = request->count == 1 && request->tids != 0 && filter->ntids <= GG_SHORT_TIDS ?
+			(const uint64_t *) (server->seen + request->tids) : NULL,
+	};
+
+	return query;
 }
 
 static gg_status
@@ -369,26 +409,42 @@ queue_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_ba
 	serve_queue *to = &server->queues[queue];
 	deep_query	queries[GG_SERVE_MAX_DEEPS];
 	search_slots slots;
-	const deep_batch deep = {queries, batch->count, &slots};
+	const deep_batch deep = {queries, batch->count, NULL, &slots};
 
 	for (uint32_t i = 0; i < batch->count; i++)
-	{
-		const gg_request *request = batch->requests[i];
-		const gg_filter *filter = gg_serve_filter(&server->place, request);
-		const uint64_t matches = request->matches + 8 * gg_request_before(request, batch->list);
-
-		queries[i].k = request->params.k;
-		queries[i].after = request->after;
-		queries[i].keys = (uint64_t *) (server->seen + gg_request_keys_at(request, batch->list));
-		queries[i].matches = (uint64_t *) (server->seen + matches);
-		queries[i].told = (const uint64_t *) (server->place.region + matches);
-		queries[i].filter = filter;
-		/* they are gathered if they are so few */
-		queries[i].tids = request->tids != 0 && filter->ntids <= GG_SHORT_TIDS ?
-			(const uint64_t *) (server->seen + request->tids) : NULL;
-	}
+		queries[i] = describe_deep(server, batch->requests[i], batch->list);
 	describe_slots(server, batch, &slots);
 	return search_deep_queue(index, &to->scratch, &to->deep, &deep, to->stream);
+}
+
+/* Deep lists of many queries of one request, as many at a time as those of several requests. */
+static gg_status
+queue_many_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
+{
+	const gg_request *request = batch->requests[0];
+	serve_queue *to = &server->queues[queue];
+	deep_query	queries[GG_SERVE_MAX_DEEPS];
+	const deep_query first = describe_deep(server, request, batch->list);
+
+	GG_TRY(bring_queries(server, queue, request));
+	for (uint32_t done = 0; done < request->count;)
+	{
+		const float *copies = to->scratch.queries.get() + (size_t) done * request->dim;
+		uint32_t	n = 0;
+
+		for (; n < GG_SERVE_MAX_DEEPS && done < request->count; n++, done++)
+		{
+			queries[n] = first;
+			queries[n].keys += (size_t) done * first.k;
+		}
+
+		const deep_batch deep = {queries, n, copies, &slots_or_none(NULL)};
+
+		GG_TRY(search_deep_queue(index, &to->scratch, &to->deep, &deep, to->stream));
+	}
+	GG_CUDA_TRY(search_ticket_launch(done_of(server, server->seen, batch, 0), batch->tickets[0],
+									 to->stream));
+	return gg_ok();
 }
 
 /*
@@ -413,7 +469,8 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
 	server->queues[queue].count = 0;
 	if (gg_request_way(batch->requests[0], batch->list) == GG_WAY_DEEP)
-		status = queue_deep(server, index, queue, batch);
+		status = batch->requests[0]->count > 1 ? queue_many_deep(server, index, queue, batch) :
+			queue_deep(server, index, queue, batch);
 	else if (batch->requests[0]->count > 1)
 		status = queue_many(server, index, queue, batch);
 	else

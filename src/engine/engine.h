@@ -531,6 +531,7 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
 /* Up to here deep lists are worth being answered together: with filters, and without. */
 #define GG_SHORT_DEEP		100u
 #define GG_LONG_DEEP		16384u
+#define GG_BOUNDED_LIST		4096u	/* keys of a list of bounds, at most: these always are */
 #define GG_SERVE_MAX_DEEPS	16		/* requests of one batch, if their lists are deep */
 /*
  * Requests whose filters have no more TIDs than this are answered together: 4,096.
@@ -546,7 +547,8 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  *
  * Lists of which all rows are measured are deep if the request says where the numbers of matching
  * rows go: those that match, whatever their distance; without a filter all nodes.  Longer lists
- * than a walk's may be, lists behind a key and filters need that.  There is one query then.
+ * than a walk's may be, lists behind a key and filters need that.  A filter is for all queries of
+ * its request; behind a key there is one query.
  *
  * Offsets count from the start of the region, and are multiples of 64.  Filter, TIDs and queries
  * stay as they are until all lists are answered.  An answer may come where the TIDs are.
@@ -719,8 +721,9 @@ typedef struct gg_engine
 	 * With codes walks measure by codes alone, pivots included, and then some nodes by row
 	 * (gg_search_params.rerank): distances in keys are those of rows, as without codes.  Exact and
 	 * deep searches read rows.  Under GG_ROWS_NONE distances in keys of walks are estimates.  Those
-	 * in keys of deep lists are bounds, which no float32 sum of the distance is below; under L1 and
-	 * inner product deep lists are GG_EUNSUPPORTED, and lists of all rows that are not deep always.
+	 * in keys of deep lists are bounds, which no float32 sum of the distance is below.  Under L1
+	 * and inner product deep lists are GG_EUNSUPPORTED, as those of more than GG_BOUNDED_LIST keys
+	 * are, and lists of all rows that are not deep always.
 	 */
 	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
 	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src,

@@ -159,8 +159,9 @@ gg_check_request(const char *where, const gg_request *request)
 					   request->count, request->dim);
 	if (gg_request_wants_deep(request) && !gg_request_is_deep(request))
 		return gg_fail(GG_EINVAL, where, "a list of %u that is not deep", request->params.k);
-	if (gg_request_is_deep(request) && (walks || request->count > 1))
-		return gg_fail(GG_EINVAL, where, "a deep list of %u by a walk, or of %u queries",
+	if (gg_request_is_deep(request) && (walks || (request->count > 1 && request->after != 0)))
+		return gg_fail(GG_EINVAL, where,
+					   "a deep list of %u by a walk, or of %u queries behind a key",
 					   request->params.k, request->count);
 	return gg_check_params(where, &request->params, walks);
 }

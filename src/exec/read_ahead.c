@@ -159,6 +159,7 @@ ReScanReadAhead(CustomScanState *css)
 
 	state->nrows = state->next = state->most = 0;
 	state->ended = false;
+	GgForgetAhead(state->lists);
 	if (outerPlanState(css)->chgParam == NULL)
 		ExecReScan(outerPlanState(css));
 }

@@ -462,7 +462,8 @@ static bool
 AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 {
 	NoteFirst(so, ask, deep);
-	if (so->ahead != NULL && GgTakeAhead(so, ask, so->device.keys))
+	if (so->ahead != NULL && GgTakeAhead(so, ask, so->device.keys,
+										 so->device.matches))
 	{
 		CountReranked(so, &ask->request);
 		return true;

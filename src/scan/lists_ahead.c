@@ -12,8 +12,10 @@
  * as ever, with the directory as it is then, and looks up the resident.  Where it would ask the
  * same device for the same lists of the same version, it finds them here.  Else it asks.
  *
- * Nothing is noted of a scan whose lists are of a kind that a request has for one query alone:
- * those of a filter, and long ones of all rows.
+ * Short lists of a filter are noted with it, so that one request is for all queries under a
+ * condition that is the same for each outer row.  Where the next scan turns out to have another
+ * one, no such list is noted any more.  Nothing is noted of longer lists of a filter, nor of those
+ * of all rows, nor of a filter of TIDs.
  *
  * A join by a.v <-> b.v < r begins a scan for all rows within a distance (range_path.c) anew for
  * each outer row, and each measures every row.  Most of that is to bring rows into the processor,
@@ -27,9 +29,13 @@
 
 #include "engine/keys.h"
 #include "engine/request.h"
+#include "engine/rules/serve_check.h"
 
 /* Nodes measured for one query after the other: their rows stay in the processor's cache. */
 #define SWEEP_CHUNK			64
+
+/* Queries of a filter: a device takes GG_SERVE_MAX_DEEPS at a time, and is others', too. */
+#define MOST_FILTERED		256
 
 /* Queries for which a pass measures: of more, the rows are the lesser part. */
 #define MOST_OF_PASS		64
@@ -48,11 +54,14 @@ struct GgListsAhead
 	uint32		dim;
 	bool		noted;			/* the last scan asked a device, ... */
 	gg_request	request;		/* ... for this, ... */
+	gg_filter  *filter;			/* ... by this, if not NULL, ... */
 	GgResidentRef ref;			/* ... of this resident */
+	bool		differs;		/* filters are others for other outer rows */
 	uint32		count;			/* queries */
 	uint32		room;			/* for so many of them */
 	float	   *queries;
 	uint64	   *keys;			/* as GgServiceAsk() has them; NULL: not asked for */
+	uint64		matches[GG_SERVE_MAX_LISTS];	/* of each list, with a filter */
 	uint32		next;			/* the query that is likely to come */
 
 	/* all rows within a distance */
@@ -98,6 +107,7 @@ GgRoomAhead(const GgScanOpaque *so, Size *bytes)
 	GgListsAhead *ahead = so->ahead;
 	const gg_request *request = &ahead->request;
 	const uint32 nlists = gg_request_lists(request);
+	uint32		room;
 
 	if (so->prepared && PassesForMany(so))
 	{
@@ -109,7 +119,8 @@ GgRoomAhead(const GgScanOpaque *so, Size *bytes)
 		return 0;
 	ahead->dim = request->dim;
 	*bytes = request->dim * sizeof(float) + (Size) nlists * request->params.k * sizeof(uint64);
-	return GgServiceBulkRoom(&ahead->ref, request->dim, request->params.k, nlists);
+	room = GgServiceBulkRoom(&ahead->ref, request->dim, request->params.k, nlists);
+	return ahead->filter != NULL ? Min(room, MOST_FILTERED) : room;
 }
 
 /* A query of another dimension is left to its scan, which says so. */
@@ -137,7 +148,9 @@ GgAddAhead(GgListsAhead *ahead, Relation index, Datum value)
 bool
 GgAskAhead(GgListsAhead *ahead)
 {
-	GgAsk		ask = {.request = ahead->request, .queries = ahead->queries};
+	GgAsk		ask = {
+		.request = ahead->request, .queries = ahead->queries, .filter = ahead->filter
+	};
 	const Size	nkeys = (Size) gg_request_lists(&ask.request) * ask.request.params.k *
 		ahead->count;
 	GgReason	reason;
@@ -150,7 +163,7 @@ GgAskAhead(GgListsAhead *ahead)
 	ask.request.count = ahead->count;
 	ahead->keys = MemoryContextAllocHuge(ahead->context, nkeys * sizeof(uint64));
 	GgForgetAnswers(&ahead->ref);
-	if (GgServiceAsk(&ahead->ref, &ask, ahead->keys, NULL, &reason))
+	if (GgServiceAsk(&ahead->ref, &ask, ahead->keys, ahead->matches, &reason))
 		return true;
 	GgForgetAhead(ahead);
 	return false;
@@ -163,8 +176,31 @@ MayBeOfMany(const GgScanOpaque *so, const GgAsk *ask)
 	const gg_request *request = &ask->request;
 	const GgResidentRef *ref = &so->device.ref;
 
-	return ask->filter == NULL && !gg_request_wants_deep(request) && ref->nothers == 0 &&
+	if (ask->filter != NULL && (ask->filter->tids != NULL || so->ahead->differs ||
+								request->params.k > GG_SHORT_DEEP))
+		return false;
+	return !gg_request_wants_deep(request) && ref->nothers == 0 &&
 		(so->by_table || (request->lists & ~request->measured & ref->forms.rowless) == 0);
+}
+
+/* Note what the scan asks for, for the next queries. */
+static void
+Note(GgScanOpaque *so, const GgAsk *ask)
+{
+	GgListsAhead *ahead = so->ahead;
+
+	GgForgetAhead(ahead);
+	ahead->noted = MayBeOfMany(so, ask);
+	ahead->request = ask->request;
+	ahead->ref = so->device.ref;
+	if (!ahead->noted || ask->filter == NULL)
+	{
+		ahead->filter = NULL;
+		return;
+	}
+	if (ahead->filter == NULL)
+		ahead->filter = MemoryContextAlloc(GetMemoryChunkContext(ahead), sizeof(gg_filter));
+	memcpy(ahead->filter, ask->filter, sizeof(gg_filter));
 }
 
 /* The place of the scan's query, from the likely one on; as many as there are where it is new. */
@@ -181,22 +217,21 @@ PlaceOf(const GgListsAhead *ahead, const float *query)
 }
 
 bool
-GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys)
+GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 {
 	GgListsAhead *ahead = so->ahead;
 	const GgResidentRef *ref = &so->device.ref;
 	const uint32 k = ask->request.params.k;
+	const bool	same = gg_serve_is_same(ahead->filter, ask->filter);
 	uint32		place;
 
-	if (!ahead->noted || ahead->ref.device != ref->device || ahead->ref.entry != ref->entry ||
-		ahead->ref.serial != ref->serial || ahead->ref.delta_pages != ref->delta_pages ||
+	/* what was asked for was for nothing */
+	ahead->differs |= !same && ahead->keys != NULL && ahead->filter != NULL && ask->filter != NULL;
+	if (!ahead->noted || !same || ahead->ref.device != ref->device ||
+		ahead->ref.entry != ref->entry || ahead->ref.serial != ref->serial ||
+		ahead->ref.delta_pages != ref->delta_pages ||
 		memcmp(&ahead->request, &ask->request, sizeof(gg_request)) != 0)
-	{
-		GgForgetAhead(ahead);
-		ahead->noted = MayBeOfMany(so, ask);
-		ahead->request = ask->request;
-		ahead->ref = *ref;
-	}
+		Note(so, ask);
 	if (ahead->keys == NULL)
 		return false;
 	place = PlaceOf(ahead, so->query);
@@ -205,6 +240,7 @@ GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys)
 	for (uint32 list = 0; list < gg_request_lists(&ask->request); list++)
 		memcpy(keys + (Size) list * k, ahead->keys + ((Size) list * ahead->count + place) * k,
 			   k * sizeof(uint64));
+	memcpy(matches, ahead->matches, gg_request_lists(&ask->request) * sizeof(uint64));
 	ahead->next = place;
 	return true;
 }

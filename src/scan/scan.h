@@ -313,7 +313,7 @@ extern void GgAddAhead(GgListsAhead *ahead, Relation index, Datum value);
 extern bool GgAskAhead(GgListsAhead *ahead);
 
 /* The scan is to ask for this.  True: keys has the answer.  Else the next queries ask for it. */
-extern bool GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys);
+extern bool GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches);
 
 /*
  * The keys of all nodes of a segment that may be within the distance of a scan for all such rows,

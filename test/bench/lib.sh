@@ -219,6 +219,48 @@ info()
 	sql -c "SELECT $2 FROM gpugraph_index_info('$1')"
 }
 
+# ---- in which form a device holds an index ------------------------------------
+
+# settings_of FORM: device_storage, MB of device memory and host_memory for an index of n rows.
+# full: rows; codes: and codes; halves: halves and codes; host: codes, and rows in host memory;
+# none: codes alone
+settings_of()
+{
+	case $1 in
+		full) echo "full $(((n * (dim * 6 + 160) >> 20) + 1024)) 0" ;;
+		codes) echo "codes $(((n * (dim * 9 / 2 + 200) >> 20) + 1024)) 0" ;;
+		halves) echo "codes $((n * (dim * 3 + 200) >> 20)) 0" ;;
+		host) echo "codes $((n * (dim / 2 + 260) >> 20)) -1" ;;
+		none) echo "codes $((n * (dim / 2 + 260) >> 20)) 0" ;;
+		*) die "there is no form $1" ;;
+	esac
+}
+
+# hold FORM INDEX: have the device hold the index so; sets brought, the seconds that this took
+hold()
+{
+	local storage memory host before
+	read -r storage memory host <<<"$(settings_of "$1")"
+	sql -c "ALTER SYSTEM SET gpugraph.device_storage = $storage" \
+		-c "ALTER SYSTEM SET gpugraph.device_memory = '${memory}MB'" \
+		-c "ALTER SYSTEM SET gpugraph.host_memory = '$([ "$host" = -1 ] && echo 64GB || echo 0)'" \
+		-c "SELECT pg_reload_conf()" >/dev/null
+	sleep 1
+	sql -c "SELECT gpugraph_evict('$2')" >/dev/null
+	before=${EPOCHREALTIME/[.,]/}
+	sql -c "SELECT gpugraph_prewarm('$2')" >/dev/null
+	brought=$(calc %.2f "(${EPOCHREALTIME/[.,]/} - $before) / 1000000")
+}
+
+# hold_any: let the device hold indexes as it likes again
+hold_any()
+{
+	sql -c 'ALTER SYSTEM RESET gpugraph.device_storage' \
+		-c 'ALTER SYSTEM RESET gpugraph.device_memory' \
+		-c 'ALTER SYSTEM RESET gpugraph.host_memory' -c 'SELECT pg_reload_conf()' >/dev/null
+	sleep 1
+}
+
 # ---- queries of a set, by annbench ------------------------------------------
 
 # ask_with ITOPK: sets session, with which each connection begins

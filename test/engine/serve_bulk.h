@@ -188,7 +188,7 @@ bulk_spoil(int i, size_t region, bulk_call *call)
 		case 23: request->lists = 0; break;
 		case 24: request->after = 1; break;
 		case 25: request->measured = 1, request->count = 1, request->after = 1; break;
-		case 26: request->measured = 1, request->matches = 4096; break;
+		case 26: request->measured = 1, request->after = 1, request->matches = 4096; break;
 		case 27: request->dim = 0; break;
 		case 28: request->dim = GG_MAX_DIM + 1; break;
 		case 29: request->count = 1, request->matches = 4096; break;

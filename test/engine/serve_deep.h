@@ -687,7 +687,8 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 		return;
 	tids = malloc((s.rows + 1) * sizeof(uint64_t));
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
-		deep_read(&s, NULL, lengths[i], 3, "all");
+		if (spec->codes == GG_CODES_NONE || lengths[i] <= GG_BOUNDED_LIST)
+			deep_read(&s, NULL, lengths[i], 3, "all");
 	if (spec->n > 0 && spec->n <= GG_MAX_DEEP)
 		deep_read(&s, NULL, spec->n, 2, "all at once");
 	if (spec->n / 7 < GG_MAX_DEEP)
@@ -910,6 +911,76 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	free(tids);
 	free(kinds);
 	free(alone);
+	deep_free(&s);
+}
+
+/* ---- many queries of a request ---------------------------------------------------------- */
+
+/* Lists of k by one filter, or NULL, of `count` queries of one request. */
+static inline void
+many_case(deep_scene *s, uint32_t count, uint32_t k, const gg_filter *filter, const char *what)
+{
+	bulk_region *r = &s->region;
+	const size_t query_bytes = ((size_t) count * s->spec.dim * 4 + 63) / 64 * 64;
+	const gg_search_params params = {.k = k};
+	gg_request	request = request_for(SEVERAL_LIST, true, count, s->spec.dim, &params);
+	uint8_t    *seen = malloc(s->spec.n + 1);
+	uint64_t	first = count + k;
+	uint64_t	random = first;
+
+	request.queries = s->keys_at;
+	request.keys = s->keys_at + query_bytes;
+	request.matches = request.keys + (uint64_t) count * k * 8;
+	if (filter != NULL)
+		place_filter(r, 0, filter, &request);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		deep_new_query(s, &random);
+		memcpy(r->memory + request.queries + (size_t) i * s->spec.dim * 4, s->query,
+			   s->spec.dim * 4);
+	}
+	CHECK_OK(submit_one(r, s->index, DEEP_QUEUE, 1, ++deep_ticket, SEVERAL_LIST, &request), what);
+	bulk_wait(r, DEEP_QUEUE, 1, SEVERAL_LIST, deep_ticket);
+	random = first;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		deep_new_query(s, &random);
+		deep_expect(s, filter);
+		memset(seen, 0, s->spec.n);
+		(void) deep_check(s, (const uint64_t *) (r->memory + request.keys) + (size_t) i * k, k, 0,
+						  0, seen, what);
+	}
+	CHECK(*(const uint64_t *) (r->memory + request.matches) == s->nmatches, "%s: matches", what);
+	request.after = 1;
+	CHECK(submit_one(r, s->index, DEEP_QUEUE, 1, deep_ticket, SEVERAL_LIST, &request).code ==
+		  GG_EINVAL, "many queries behind a key");
+	free(seen);
+}
+
+static inline void
+deep_many(const gg_engine *engine, const deep_spec *spec, double tolerance)
+{
+	static const uint32_t counts[] = {2, SEVERAL_MOST, SEVERAL_MOST + 1, 37};
+	static const uint32_t lengths[] = {10, 100, 1, 300};
+	gg_filter  *filter = malloc(sizeof(gg_filter));
+	uint64_t   *tids;
+	deep_scene	s;
+
+	if (!deep_make(&s, engine, spec, tolerance) ||
+		!deep_open_slots(&s, 2, 37 * ((size_t) spec->dim * 4 + 300 * 8) + 128))
+		return;
+	tids = malloc((s.rows + 1) * sizeof(uint64_t));
+	for (int f = 0; f < DEEP_FILTERS; f += harness_small() ? 3 : 1)
+	{
+		const char *what = deep_filter(&s, f, filter, tids);
+
+		many_case(&s, counts[f % 4], lengths[(f + 1) % 4], filter, what);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		many_case(&s, counts[i], lengths[i], NULL, "many, all rows");
+	bulk_close(&s.region);
+	free(tids);
+	free(filter);
 	deep_free(&s);
 }
 
@@ -1154,24 +1225,41 @@ deep_spoil(int i, deep_request *deep, gg_filter *filter, size_t region, uint32_t
 	return true;
 }
 
-/* Codes of inner products have no bounds. */
+/* Codes of inner products have no bounds, and lists of bounds an end. */
 static inline void
 deep_without_bounds(const gg_engine *engine)
 {
-	const deep_spec spec = {.n = 50,.dim = 8,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,
-		.graph = true,.codes = GG_CODES_INT4};
-	deep_scene	s;
+	static const struct
+	{
+		gg_metric	metric;
+		uint32_t	k;
+		gg_code		code;
+	}			cases[] = {
+		{GG_METRIC_IP, 10, GG_EUNSUPPORTED},
+		{GG_METRIC_L2, GG_BOUNDED_LIST, GG_OK},
+		{GG_METRIC_L2, GG_BOUNDED_LIST + 1, GG_EUNSUPPORTED}
+	};
 
-	if (!deep_make(&s, engine, &spec, 0) || !deep_open(&s))
-		return;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		const deep_spec spec = {.n = 50,.dim = 8,.metric = cases[i].metric,
+			.element = GG_ELEMENT_F32,.graph = true,.codes = GG_CODES_INT4};
+		deep_scene	s;
 
-	const deep_request deep = {.slot = 1,.list = 7,.k = 10,.keys = s.keys_at,
-		.matches = s.keys_at + GG_MAX_DEEP * 8,.ticket = ++deep_ticket};
+		if (!deep_make(&s, engine, &spec, 0) || !deep_open(&s))
+			return;
 
-	CHECK(submit_deep(&s.region, s.index, DEEP_QUEUE, spec.dim, &deep, 1).code == GG_EUNSUPPORTED,
-		  "a deep list of inner products without rows");
-	bulk_close(&s.region);
-	deep_free(&s);
+		const deep_request deep = {.slot = 1,.list = 7,.k = cases[i].k,.keys = s.keys_at,
+			.matches = s.keys_at + GG_MAX_DEEP * 8,.ticket = ++deep_ticket};
+		const gg_code code = submit_deep(&s.region, s.index, DEEP_QUEUE, spec.dim, &deep, 1).code;
+
+		CHECK(code == cases[i].code, "metric %d, a list of %u without rows: %d",
+			  (int) spec.metric, deep.k, (int) code);
+		if (code == GG_OK)
+			bulk_wait(&s.region, DEEP_QUEUE, 1, 7, deep.ticket);
+		bulk_close(&s.region);
+		deep_free(&s);
+	}
 }
 
 static inline void

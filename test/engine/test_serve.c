@@ -300,6 +300,7 @@ test_deep(void)
 		spec.n = spec.n > 1 ? harness_size(spec.n, 4) : spec.n;
 		deep_test(engine, &spec, 0);
 		deep_several(engine, &spec, 0);
+		deep_many(engine, &spec, 0);
 		deep_few_tids(engine, &spec, 0);
 	}
 	deep_bad_offsets(engine);

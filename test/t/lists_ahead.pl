@@ -117,6 +117,26 @@ for my $order ('relaxed_order', 'off')
 }
 same_rows('a target', lateral("$order LIMIT 5"), $all - 6, 'SET gpugraph.target_recall = 0.99;');
 
+# ---- conditions on filter columns: one that is the same for each outer row, and others
+$node->safe_psql('postgres', 'CREATE TABLE sorted AS SELECT * FROM items;
+	CREATE INDEX sorted_idx ON sorted USING gpugraph (val vector_l2_ops, cat, id);
+	INSERT INTO sorted SELECT id + 10000, cat, big, val FROM sorted WHERE id <= 2500;
+	ANALYZE sorted; SELECT gpugraph_prewarm(\'sorted_idx\')');
+my $filtered = sub { lateral(@_) =~ s/\bitems\b/sorted/gr };
+for my $condition ('cat = 3', 'cat < 4 AND id % 2 = 0', 'id BETWEEN 300 AND 900', 'cat > 1000')
+{
+	same_rows($condition, $filtered->("WHERE $condition $order LIMIT 5"), $all - 6);
+}
+same_rows('a long list by a filter', $filtered->("WHERE cat < 20 $order LIMIT 200"), 0);
+same_rows('a condition for each outer row', $filtered->("WHERE sorted.cat = a.cat $order LIMIT 5"),
+	1);
+($queries, $requests) = asked_ahead($filtered->("WHERE sorted.cat = a.cat $order LIMIT 5"));
+is("$queries $requests", '4 1', '... is found to be one');
+same_rows('a condition that changes now and then', 'SELECT g, n.q, n.id
+	FROM generate_series(1, 3) g CROSS JOIN LATERAL ('
+	. $filtered->("WHERE sorted.cat = g $order LIMIT 2",
+		'(SELECT * FROM asked WHERE abs(q) % 4 = g)') . ' LIMIT 400) n', 290);
+
 # workers have nodes of their own
 same_rows('parallel', lateral("$order LIMIT 5"), 0, 'SET max_parallel_workers_per_gather = 2;
 	SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;

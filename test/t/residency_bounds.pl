@@ -73,6 +73,25 @@ for my $case ([ 'cat = 3', 10 ], [ 'cat < 6', 100 ], [ 'big = 7', 10 ], [ 'big =
 	is_exact('one segment', @$case);
 }
 
+# clients that wait together share batches, and each has its own answer
+my $own = '(SELECT val FROM queries WHERE q = 1 + pg_backend_pid() % 20)';
+$node->safe_psql('postgres', <<"SQL");
+$slow;
+CREATE TABLE answers AS SELECT q, c, array(SELECT (items.val <-> queries.val)::real FROM items
+	WHERE cat = c ORDER BY 1 LIMIT 10) AS d FROM queries, generate_series(0, 6) c;
+SQL
+my ($queries, $batches) = split / /, of_device($node, "queries || ' ' || batches");
+is(answered_together($node, 12, (split /; */, $fast), 'SET gpugraph.engine = cuda',
+	'SET gpugraph.fault = stall', <<"SQL"), '', 'twelve clients that wait together');
+WITH found AS MATERIALIZED (SELECT (val <-> $own)::real AS d FROM items
+	WHERE cat = pg_backend_pid() % 7 ORDER BY val <-> $own LIMIT 10)
+SELECT 1 / (array(SELECT d FROM found ORDER BY 1) = (SELECT d FROM answers
+	WHERE q = 1 + pg_backend_pid() % 20 AND c = pg_backend_pid() % 7))::int
+SQL
+my ($queries_after, $batches_after) = split / /, of_device($node, "queries || ' ' || batches");
+is($queries_after - $queries, 12, '... are a query each');
+cmp_ok($batches_after - $batches, '<=', 4, '... of few batches');
+
 # fewer rows are measured than match
 my $query = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';
 my ($engine, $filter, $matches, $reranked) = split /\|/, last_scan(

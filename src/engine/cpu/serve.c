@@ -388,27 +388,45 @@ answered(const gg_serve_layout *layout, uint32_t slot, uint32_t list, uint32_t t
 	atomic_store_explicit((_Atomic uint32_t *) done + list, ticket, memory_order_release);
 }
 
-/* Requests of a batch whose deep lists have the filter of the first one. */
+/* The deep list of one of a request's queries. */
+static gg_deep_search
+search_of(const gg_server *server, const gg_request *request, uint32_t list, uint32_t query)
+{
+	char	   *region = server->place.region;
+
+	return (gg_deep_search) {
+		.k = request->params.k,
+		.after = request->after,
+		.query = (const float *) (region + request->queries) + (size_t) query * request->dim,
+		.keys = (uint64_t *) (region + gg_request_keys_at(request, list)) +
+			(size_t) query * request->params.k,
+		.matches = (uint64_t *) (region + request->matches) + gg_request_before(request, list)
+	};
+}
+
+/*
+ * Requests of a batch whose deep lists have the filter of the first one; or one of many queries.
+ */
 static gg_status
 answer_deep(const gg_server *server, const gg_index *index, const gg_serve_batch *batch,
 			uint32_t first, uint32_t count)
 {
-	char	   *region = server->place.region;
+	const gg_request *request = batch->requests[first];
+	const gg_filter *filter = gg_serve_filter(&server->place, request);
+	const uint32_t all = request->count > 1 ? request->count : count;
 	gg_deep_search searches[GG_SERVE_MAX_DEEPS];
+	gg_status	status = gg_ok();
 
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; status.code == GG_OK && i < all;)
 	{
-		const gg_request *request = batch->requests[first + i];
+		uint32_t	n = 0;
 
-		searches[i].k = request->params.k;
-		searches[i].after = request->after;
-		searches[i].query = (const float *) (region + request->queries);
-		searches[i].keys = (uint64_t *) (region + gg_request_keys_at(request, batch->list));
-		searches[i].matches = (uint64_t *) (region + request->matches) +
-			gg_request_before(request, batch->list);
+		for (; n < GG_SERVE_MAX_DEEPS && i < all; n++, i++)
+			searches[n] = request->count > 1 ? search_of(server, request, batch->list, i) :
+				search_of(server, batch->requests[first + i], batch->list, 0);
+		status = gg_cpu_index_deep(index, filter, searches, n);
 	}
-	return gg_cpu_index_deep(index, gg_serve_filter(&server->place, batch->requests[first]),
-							 searches, count);
+	return status;
 }
 
 gg_status

@@ -219,9 +219,9 @@ GgFirstWalkList(uint64_t itopk, uint64_t limit, double longest)
 /*
  * Where a device has codes alone, keys of its list under a filter have bounds of distances, and the
  * rows behind them are measured until no bound is below the last row wanted.  There is one such
- * list.  Where it is not enough, or likely not to be, all rows that match are measured.
+ * list, of GG_BOUNDED_LIST keys.  Where it is not enough, or likely not to be, all rows that match
+ * are measured.
  */
-#define GG_BOUNDED_LIST			4096
 #define GG_BOUNDED_TIMES		8	/* keys for a row that is wanted, at least */
 
 /*

@@ -147,6 +147,8 @@ gg_serve_check_request(const char *where, const gg_serve_place *place,
 		return gg_fail(GG_EINVAL, where, "the index has no graph");
 	if (target->no_rows && (way == GG_WAY_MEASURE || (way == GG_WAY_DEEP && !target->bounds)))
 		return gg_fail(GG_EUNSUPPORTED, where, "rows are to be measured, and the index has none");
+	if (target->no_rows && way == GG_WAY_DEEP && request->params.k > GG_BOUNDED_LIST)
+		return gg_fail(GG_EUNSUPPORTED, where, "a list of %u bounds", request->params.k);
 	if (request->dim != target->dim)
 		return gg_fail(GG_EINVAL, where, "queries of %u dimensions, rows of %u", request->dim,
 					   target->dim);

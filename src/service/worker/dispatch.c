@@ -65,6 +65,7 @@ typedef struct SlotQuery
 	uint32	   *pinned;			/* `one`, or in members the entry of each list */
 	uint32		one;
 	gg_index  **indexes;		/* by list */
+	uint32		rowless;		/* lists of bounds, where they are deep (bitmap) */
 	Members    *members;		/* of a group; NULL: it is none */
 	uint64		posted_us;
 	uint64		submitted_us;	/* the first of its items; 0: none yet */
@@ -76,6 +77,7 @@ typedef struct SlotItem
 	uint32		slot;
 	uint32		list;
 	uint32		entry;
+	bool		bounded;		/* where it is deep, keys have bounds */
 	bool		hangs;			/* gpugraph.fault = hang */
 	uint64		due_us;			/* 0: now */
 } SlotItem;
@@ -84,7 +86,7 @@ typedef struct SlotItem
 typedef enum DeepKind
 {
 	DEEP_ALONE,					/* all others, and what is no deep request */
-	DEEP_FILTERED,				/* short lists by a filter, but one of many TIDs */
+	DEEP_FILTERED,				/* short lists by a filter, or of bounds; not one of many TIDs */
 	DEEP_ALL					/* lists of all rows */
 } DeepKind;
 
@@ -349,11 +351,12 @@ KindOf(const SlotItem *item)
 {
 	const gg_request *request = RequestOf(item);
 
-	if (gg_request_way(request, item->list) != GG_WAY_DEEP || request->after != 0)
+	if (gg_request_way(request, item->list) != GG_WAY_DEEP || request->after != 0 ||
+		request->count > 1)
 		return DEEP_ALONE;
 	if (request->filter == 0)
 		return request->params.k <= GG_LONG_DEEP ? DEEP_ALL : DEEP_ALONE;
-	return request->params.k <= GG_SHORT_DEEP &&
+	return request->params.k <= (item->bounded ? GG_BOUNDED_LIST : GG_SHORT_DEEP) &&
 		CountTids(&device_slots[item->slot]) <= GG_SHORT_TIDS ? DEEP_FILTERED : DEEP_ALONE;
 }
 
@@ -637,6 +640,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 	item->list = list;
 	/* a group has many; only deep lists ask for it */
 	item->entry = slot->ntargets > 0 ? 0 : dispatch->queries[number].pinned[0];
+	item->bounded = list < 32 && (dispatch->queries[number].rowless >> list & 1) != 0;
 	item->hangs = slot->fault == GG_FAULT_HANG;
 	item->due_us = slot->fault == GG_FAULT_STALL ? GgNowMicros() + STALL_US : 0;
 	dispatch->queries[number].items++;
@@ -680,6 +684,7 @@ PinOne(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
 	query->pinned = &query->one;
 	query->npinned = 1;
 	query->indexes = version->lists;
+	query->rowless = version->forms.rowless;
 	*nlists = version->nlists;
 	*missing = (slot->request.lists & version->forms.missing) != 0;
 	return true;
@@ -723,6 +728,7 @@ Pin(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
 
 	query->npinned = 0;
 	query->members = NULL;
+	query->rowless = 0;
 	if (device_slots[number].ntargets == 0)
 		return PinOne(worker, number, nlists, missing);
 	PinTargets(worker, number);

@@ -1502,7 +1502,10 @@ test_bounds(void)
 		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
 		deep_test(&gg_cuda_engine, &spec, spec.metric == GG_METRIC_L2 ? 0 : 1e-5);
 		if (!harness_small() || i < 2)
+		{
 			deep_several(&gg_cuda_engine, &spec, spec.metric == GG_METRIC_L2 ? 0 : 1e-5);
+			deep_many(&gg_cuda_engine, &spec, spec.metric == GG_METRIC_L2 ? 0 : 1e-5);
+		}
 	}
 }
 
@@ -1518,6 +1521,7 @@ test_several(void)
 
 		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
 		deep_several(&gg_cuda_engine, &spec, 1e-5);
+		deep_many(&gg_cuda_engine, &spec, 1e-5);
 	}
 }
 
