@@ -3,9 +3,11 @@
  *		gpugraph_recall(), gpugraph_itopk_size(): how good answers are at each length of the
  *		candidate list.
  *
- * The queries are given, or some visible rows of the index, chosen at random with a fixed seed, each
- * of which is asked as if it were not there: a walk that its own edges lead finds its neighbours
- * much better than a new query does.  Each is answered once by measuring every row, and then at each length as ORDER BY with a LIMIT
+ * The queries are given, or some visible rows of the index, chosen at random with a fixed seed.
+ * Such a row is asked as if it were not there: its own edges lead to its neighbours, which a new
+ * query has to find without.
+ *
+ * Each is answered once by measuring every row, and then at each length as ORDER BY with a LIMIT
  * answers it under the session's settings.  A row counts as found when it is as near as the last
  * row of the exact answer, so rows at equal distances do not matter.
  */

@@ -640,7 +640,7 @@ SetMode(GgScanOpaque *so, const ScanKeyData *key)
 	so->mode = GG_ITERATIVE_RELAXED;
 	so->max_scan_tuples = 0;
 	so->all_exact = true;
-	so->reason = GG_REASON_SETTING;
+	so->reason = GG_REASON_EXACT;
 }
 
 /*

@@ -36,7 +36,7 @@ GgAimAtRecall(GgScanOpaque *so)
 	if (gg_target_recall == 1)
 	{
 		so->exact = true;
-		so->reason = GG_REASON_SETTING;
+		so->reason = GG_REASON_EXACT;
 		return;
 	}
 	calibration = GgGetCalibration(so->index, so->meta);

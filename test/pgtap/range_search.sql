@@ -97,6 +97,7 @@ SELECT ok(EXISTS (SELECT FROM items WHERE val <-> :'q' < :r), 'EXISTS');
 SELECT ok((SELECT distances FROM gpugraph_last_scan()) < 2500, 'by a walk alone');
 SELECT ok(NOT EXISTS (SELECT FROM items WHERE val <-> :'q' < :none), 'NOT EXISTS');
 SELECT is((SELECT exact_lists FROM gpugraph_last_scan()) > 0, true, 'by a pass');
+SELECT matches((SELECT reason FROM gpugraph_last_scan()), '^The answer is exact', 'which is why');
 
 -- statements that write
 CREATE FUNCTION written(sql text, index boolean) RETURNS text LANGUAGE plpgsql AS $$

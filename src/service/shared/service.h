@@ -77,6 +77,7 @@ typedef enum GgReason
 	GG_REASON_SMALL,			/* so few rows that an exact scan is as fast */
 	GG_REASON_PARTIAL,			/* the device answered, but for segments that have no room there */
 	GG_REASON_CODED,			/* rows are to be measured, and the device has codes alone */
+	GG_REASON_EXACT,			/* the statement's rows are all measured */
 	GG_NREASONS
 } GgReason;
 
@@ -85,14 +86,14 @@ static inline bool
 GgIsChoice(GgReason reason)
 {
 	return reason == GG_REASON_NONE || reason == GG_REASON_SETTING ||
-		reason == GG_REASON_LOCAL || reason == GG_REASON_SMALL;
+		reason == GG_REASON_LOCAL || reason == GG_REASON_SMALL || reason == GG_REASON_EXACT;
 }
 
 /* The reason as a sentence, for errdetail(). */
 extern const char *GgReasonText(GgReason reason);
 
 /*
- * An error under gpugraph.engine = cuda, unless the reason is a choice (SETTING, LOCAL, SMALL)
+ * An error under gpugraph.engine = cuda, unless the reason is a choice (GgIsChoice())
  * and no failure.
  */
 extern void GgRequireDevice(Relation index, GgReason reason);
