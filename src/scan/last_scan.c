@@ -91,6 +91,8 @@ MakeNote(const GgScanOpaque *so, GgScanNote *note)
 			note->procedures |= GgProcedureOf(so->params.mode);
 		note->matches += stream->matches;
 	}
+	if (note->recall > 0 && note->exact_lists == note->lists)
+		note->recall = 1;
 }
 
 void

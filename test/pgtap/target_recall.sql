@@ -61,6 +61,12 @@ SELECT ok((SELECT bool_and(e BETWEEN .95 AND 1) FROM (SELECT expected_recall AS 
 	LATERAL (SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries
 		WHERE q = 1) LIMIT 10) s) n, LATERAL gpugraph_last_scan() WHERE n.count > 0) s),
 	'a scan tells the recall that is expected');
+SELECT use_index(true);
+SELECT count(*) FROM (SELECT id FROM items
+	ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 100000) s \g /dev/null
+SELECT results_eq('SELECT exact_lists = lists, expected_recall FROM gpugraph_last_scan()',
+	'VALUES (true, 1::float8)', 'of all rows, measured, it is 1');
+SELECT use_index(NULL);
 
 -- what does not count with a target, and what does without
 SET gpugraph.target_recall = .95;
