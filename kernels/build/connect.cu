@@ -326,7 +326,7 @@ unite_kernel(gg_cuda_knn lists, uint32_t length, uint64_t first, uint32_t count,
 			 uint8_t *united)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-	const uint32_t mutual = gg_unite_length(lists.k, lists.metric);
+	const uint32_t mutual = GG_UNITE_LENGTH(lists.k, lists.metric);
 
 	if (i >= count)
 		return;

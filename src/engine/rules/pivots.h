@@ -85,21 +85,17 @@ gg_pivots_most(uint32_t n)
 #define GG_PIVOTS_APART(k)	((k) / 5)
 
 /*
- * Under inner product few rows list each other, and lists name the long ones of a cluster.  So rows
- * are united where each is among the GG_COVER_LIST first of the other's list, and what is not
- * united stays by itself: it lies near the component of its nearest row, but would bring a pivot of
- * its own into it, far from the others.  And a component gets a pivot only where at least
- * GG_PIVOT_OWN of the first GG_COVER_LIST places of its lowest row are in it: of near copies, which
- * are in clusters, each pair would have one.  RESULTS.md has figures ("Clusters by themselves under
+ * Under inner product few rows list each other, and lists name the long rows of a cluster.  So two
+ * rows are united where each is among the first GG_COVER_LIST of the other's list (k places).  A
+ * row that is not united stays by itself: its nearest row may be of a cluster far away, for which a
+ * pivot there is of no use.  And a component gets a pivot only where at least GG_PIVOT_OWN of the
+ * first GG_COVER_LIST places of its lowest row are in it, since each pair of near copies in a
+ * cluster would have one.  RESULTS.md has figures ("Clusters by themselves under
  * inner product").
  */
 #define GG_PIVOT_OWN		(GG_COVER_LIST / 2)
-
-static inline uint32_t
-gg_unite_length(uint32_t k, gg_metric metric)
-{
-	return metric == GG_METRIC_IP && k > GG_COVER_LIST ? GG_COVER_LIST : k;
-}
+#define GG_UNITE_LENGTH(k, metric) \
+	((metric) == GG_METRIC_IP && (k) > GG_COVER_LIST ? GG_COVER_LIST : (k))
 
 /* Shuffle the pivots, those drawn and those added: every prefix is a random sample of them all. */
 static inline void

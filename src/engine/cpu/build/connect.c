@@ -272,7 +272,7 @@ static gg_status
 unite_neighbours(gg_pool *pool, const knn_lists *knn, uint32_t n, const components *of)
 {
 	const uint32_t k = knn->k;
-	const uint32_t mutual = gg_unite_length(k, knn->metric);
+	const uint32_t mutual = GG_UNITE_LENGTH(k, knn->metric);
 	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	uint32_t   *parent = of->parent;
 
