@@ -307,12 +307,12 @@ unite(uint32_t *above, uint32_t a, uint32_t b)
 	}
 }
 
-/* Is node among the k neighbours of other? */
+/* Is node among the first `length` of the k neighbours of other? */
 __device__ static inline bool
-has_neighbour(const uint32_t *knn, uint32_t k, uint32_t other, uint32_t node)
+has_neighbour(const gg_cuda_knn &lists, uint32_t length, uint32_t other, uint32_t node)
 {
-	for (uint32_t i = 0; i < k; i++)
-		if (neighbor_at(knn, (uint64_t) other * k + i) == node)
+	for (uint32_t i = 0; i < length; i++)
+		if (neighbor_at(lists.ids, (uint64_t) other * lists.k + i) == node)
 			return true;
 	return false;
 }
@@ -322,29 +322,30 @@ has_neighbour(const uint32_t *knn, uint32_t k, uint32_t other, uint32_t node)
  * for a neighbour, too; these and they are united.
  */
 static __global__ void
-unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, uint32_t count,
-			 uint32_t *above, uint8_t *united)
+unite_kernel(gg_cuda_knn lists, uint32_t length, uint64_t first, uint32_t count, uint32_t *above,
+			 uint8_t *united)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t mutual = GG_UNITE_LENGTH(lists.k, lists.metric);
 
 	if (i >= count)
 		return;
 	for (uint32_t j = 0; j < length; j++)
 	{
-		const uint32_t near = neighbor_at(knn, (first + i) * k + j);
+		const uint32_t near = neighbor_at(lists.ids, (first + i) * lists.k + j);
 
 		if (near == GG_NO_NODE)
 			return;
 		/* nearly all are in one tree already, and lists lie anywhere in memory */
 		if (find_root(above, near) == find_root(above, (uint32_t) (first + i)) ||
-			!has_neighbour(knn, k, near, (uint32_t) (first + i)))
+			!has_neighbour(lists, mutual, near, (uint32_t) (first + i)))
 			continue;
 		unite(above, (uint32_t) (first + i), near);
 		united[near] = united[first + i] = 1;
 	}
 }
 
-/* Rows that are not united: into the tree of their nearest neighbour. */
+/* Rows that are not united: into the tree of their nearest neighbour (not by products: pivots.h) */
 static __global__ void
 unite_rest_kernel(const uint32_t *knn, uint32_t k, uint32_t n, uint32_t *above,
 				  const uint8_t *united)
@@ -368,18 +369,36 @@ cover_roots_kernel(const uint32_t *pivots, uint32_t count, uint32_t *above, uint
 		covered[find_root(above, pivots[i])] = 1;
 }
 
-/* k-NN lists in the device's memory. */
-struct list_view
+/* Under inner product: are too few of the nearest rows of a root in its own tree? */
+__device__ static inline bool
+is_among_others(const gg_cuda_knn &lists, uint32_t *above, uint32_t root)
 {
-	const uint32_t *knn;
-	uint32_t	k;				/* length of each */
-};
+	uint32_t	own = 0;
+
+	for (uint32_t i = 0; i < GG_COVER_LIST && i < lists.k; i++)
+	{
+		const uint32_t near = neighbor_at(lists.ids, (uint64_t) root * lists.k + i);
+
+		if (near == GG_NO_NODE)
+			break;
+		own += find_root(above, near) == root;
+	}
+	return own < GG_PIVOT_OWN;
+}
+
+/* The tree of a row, or where it is by itself that of its nearest row. */
+__device__ static inline uint32_t
+home_of(const gg_cuda_knn &lists, uint32_t *above, const uint8_t *united, uint32_t row)
+{
+	const uint32_t near = neighbor_at(lists.ids, (uint64_t) row * lists.k);
+
+	return find_root(above, united[row] || near == GG_NO_NODE ? row : near);
+}
 
 /* Does a root's list name more than GG_PIVOTS_APART() other trees, and one of these list it? */
 __device__ static inline bool
-is_linked(list_view lists, uint32_t *above, uint32_t root)
+is_linked(const gg_cuda_knn &lists, uint32_t *above, const uint8_t *united, uint32_t root)
 {
-	const uint32_t *knn = lists.knn;
 	const uint32_t k = lists.k;
 	const uint64_t list = (uint64_t) root * k;
 	uint32_t	count = 0;
@@ -387,17 +406,18 @@ is_linked(list_view lists, uint32_t *above, uint32_t root)
 
 	for (uint32_t i = 0; i < k; i++)
 	{
-		const uint32_t near = neighbor_at(knn, list + i);
+		const uint32_t near = neighbor_at(lists.ids, list + i);
 
 		if (near == GG_NO_NODE)
 			break;
-		const uint32_t other = find_root(above, near);
+		const uint32_t other = home_of(lists, above, united, near);
 		uint32_t	j = 0;
 
 		if (other == root)
 			continue;
-		listed = listed || has_neighbour(knn, k, near, root);
-		while (j < i && find_root(above, neighbor_at(knn, list + j)) != other)
+		listed = listed || has_neighbour(lists, k, near, root);
+		while (j < i &&
+			   home_of(lists, above, united, neighbor_at(lists.ids, list + j)) != other)
 			j++;
 		count += j == i;
 		if (listed && count > GG_PIVOTS_APART(k))
@@ -406,18 +426,29 @@ is_linked(list_view lists, uint32_t *above, uint32_t root)
 	return false;
 }
 
+struct cuda_trees
+{
+	uint32_t   *above;
+	const uint8_t *united;		/* has a row another one's tree, or is another in its own? */
+	const uint8_t *covered;		/* of a root: its tree */
+};
+
 /*
  * Finds the trees apart without a pivot: writes their roots, of rows first .. first + count, to
  * out.
  */
 static __global__ void
-bare_roots_kernel(list_view lists, uint32_t *above, const uint8_t *covered, uint64_t first,
-				  uint32_t count, uint32_t *out, uint32_t *found)
+bare_roots_kernel(gg_cuda_knn lists, cuda_trees trees, uint64_t first, uint32_t count,
+				  uint32_t *out, uint32_t *found)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = (uint32_t) (first + i);
 
-	if (i < count && above[row] == row && !covered[row] && !is_linked(lists, above, row))
+	if (i >= count || trees.above[row] != row || trees.covered[row])
+		return;
+	if (lists.metric == GG_METRIC_IP && is_among_others(lists, trees.above, row))
+		return;
+	if (!is_linked(lists, trees.above, trees.united, row))
 		out[atomicAdd(found, 1)] = row;
 }
 
@@ -439,12 +470,11 @@ static gg_status
 cover_components(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 				 std::vector<uint32_t> &pivots)
 {
-	const uint32_t *knn = lists.ids;
-	const uint32_t k = lists.k;
-	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
+	const uint32_t length = lists.k < GG_COVER_LIST ? lists.k : GG_COVER_LIST;
 	const uint32_t slice = n < GG_PASS_ROWS ? n : (uint32_t) GG_PASS_ROWS;
-	const size_t most = gg_pivots_of_components(n, lists.metric);
+	const size_t most = gg_pivots_most(n);
 	gg_cuda_buffer<uint32_t> above;
+	gg_cuda_buffer<uint8_t> united;
 	gg_cuda_buffer<uint8_t> covered;
 	gg_cuda_buffer<uint32_t> drawn;
 	gg_cuda_buffer<uint32_t> bare;
@@ -453,12 +483,13 @@ cover_components(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 
 	GG_TRY(pace.create());
 	GG_TRY(above.allocate(n, run.meter));
+	GG_TRY(united.allocate(n, run.meter));
 	GG_TRY(covered.allocate(n, run.meter));
 	GG_TRY(drawn.allocate(pivots.size(), run.meter));
 	GG_TRY(bare.allocate(slice, run.meter));
 	GG_TRY(found.allocate(1, run.meter));
 	GG_TRY(gg_cuda_copy_in(drawn.get(), pivots.data(), drawn.bytes(), run.stream, run.control));
-	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), run.stream));
+	GG_CUDA_TRY(cudaMemsetAsync(united.get(), 0, united.bytes(), run.stream));
 	own_root_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>(n, above.get());
 	GG_CUDA_LAUNCHED("own_root_kernel");
 	for (uint64_t first = 0; first < n; first += slice)
@@ -466,17 +497,23 @@ cover_components(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 		const uint32_t rows = gg_cuda_slice(n, first, slice);
 
 		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(knn, k, length, first, rows, above.get(), covered.get());
+			(lists, length, first, rows, above.get(), united.get());
 		GG_CUDA_LAUNCHED("unite_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
-	unite_rest_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>
-		(knn, k, n, above.get(), covered.get());
-	GG_CUDA_LAUNCHED("unite_rest_kernel");
+	if (lists.metric != GG_METRIC_IP)
+	{
+		unite_rest_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>
+			(lists.ids, lists.k, n, above.get(), united.get());
+		GG_CUDA_LAUNCHED("unite_rest_kernel");
+	}
 	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), run.stream));
 	cover_roots_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, run.stream>>>
 		(drawn.get(), (uint32_t) pivots.size(), above.get(), covered.get());
 	GG_CUDA_LAUNCHED("cover_roots_kernel");
+
+	const cuda_trees trees = {above.get(), united.get(), covered.get()};
+
 	for (uint64_t first = 0; first < n && pivots.size() < most; first += slice)
 	{
 		const uint32_t rows = gg_cuda_slice(n, first, slice);
@@ -485,8 +522,7 @@ cover_components(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 
 		GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), run.stream));
 		bare_roots_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(list_view {knn, k}, above.get(), covered.get(), first, rows, bare.get(),
-			 found.get());
+			(lists, trees, first, rows, bare.get(), found.get());
 		GG_CUDA_LAUNCHED("bare_roots_kernel");
 		GG_TRY(read_count(found.get(), run.stream, run.control, &count));
 		pivots.resize(had + count);

@@ -77,25 +77,25 @@ gg_pivots_most(uint32_t n)
 }
 
 /*
- * How many pivots there may be before components stop getting pivots (connect.c).  Under inner
- * product few rows list each other, so there are components all over every cluster, and a list of
- * the nearest pivots is full of the wrong ones: of 12,300 x 64 in 40 clusters, whose rows have near
- * copies, 1,600 rows became pivots, and 37 of 4,800 queries lost all ten answers, in 8 of 12
- * builds.  With this bound none did, nor of clusters of 12 rows.
- */
-static inline uint32_t
-gg_pivots_of_components(uint32_t n, gg_metric metric)
-{
-	return metric == GG_METRIC_IP ? gg_pivots_wanted(n) * 3 / 2 : gg_pivots_most(n);
-}
-
-/*
  * Nor does a component get one whose lowest row's list (k places) names more than so many others,
  * of which one lists the row, too: the graph leads there, and pivots of many such components fill
  * a list of the nearest pivots with wrong ones.  Lists of 64 of 12 isolated rows name 6, of ten
  * rows of a document 20.  RESULTS.md has figures ("Documents of few rows").
  */
 #define GG_PIVOTS_APART(k)	((k) / 5)
+
+/*
+ * Under inner product few rows list each other, and lists name the long rows of a cluster.  So two
+ * rows are united where each is among the first GG_COVER_LIST of the other's list (k places).  A
+ * row that is not united stays by itself: its nearest row may be of a cluster far away, for which a
+ * pivot there is of no use.  And a component gets a pivot only where at least GG_PIVOT_OWN of the
+ * first GG_COVER_LIST places of its lowest row are in it, since each pair of near copies in a
+ * cluster would have one.  RESULTS.md has figures ("Clusters by themselves under
+ * inner product").
+ */
+#define GG_PIVOT_OWN		(GG_COVER_LIST / 2)
+#define GG_UNITE_LENGTH(k, metric) \
+	((metric) == GG_METRIC_IP && (k) > GG_COVER_LIST ? GG_COVER_LIST : (k))
 
 /* Shuffle the pivots, those drawn and those added: every prefix is a random sample of them all. */
 static inline void

@@ -83,6 +83,7 @@ typedef struct knn_lists
 {
 	const uint32_t *ids;		/* n x k, nearest first */
 	uint32_t	k;
+	gg_metric	metric;
 } knn_lists;
 
 /*
@@ -104,7 +105,7 @@ link_by_knn(gg_reach *reach, uint32_t orphan, const void *arg)
 static gg_status
 reach_by_knn(pool_reach *on, const uint32_t *ids, uint32_t k)
 {
-	knn_lists	knn = {ids, k};
+	knn_lists	knn = {.ids = ids,.k = k};
 
 	gg_reach_spread(&on->reach);
 	if (on->reach.queued < on->reach.n && !gg_reach_link_all(&on->reach, link_by_knn, &knn))
@@ -243,51 +244,71 @@ component(uint32_t *parent, uint32_t node)
 	return node;
 }
 
-/* Is node among the k neighbours of other? */
+/* Is node among the first `length` of the k neighbours of other? */
 static inline bool
-has_neighbour(const uint32_t *knn, uint32_t k, uint32_t other, uint32_t node)
+has_neighbour(const knn_lists *knn, uint32_t length, uint32_t other, uint32_t node)
 {
-	const uint32_t *near = knn + (size_t) other * k;
+	const uint32_t *near = knn->ids + (size_t) other * knn->k;
 
-	for (uint32_t i = 0; i < k && near[i] != GG_NO_NODE; i++)
+	for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
 		if (near[i] == node)
 			return true;
 	return false;
 }
 
+/* Rows that list each other. */
+typedef struct components
+{
+	uint32_t   *parent;			/* see component() */
+	bool	   *united;			/* has it another row's parent, or is it one? */
+} components;
+
 /*
- * Components (parent, see component()): each node with those of its nearest neighbours that have it
- * for a neighbour, too.  A node that is in nobody's list goes with its nearest neighbour.  One
+ * Each node with those of its nearest neighbours that have it for a neighbour, too.  A node that is
+ * in nobody's list goes with its nearest neighbour, but not under inner product (pivots.h).  One
  * wrong list, of a node that GNND has not brought home, would otherwise make two clusters one.
- * united has n places, false at first.
  */
 static gg_status
-unite_neighbours(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t *parent,
-				 bool *united)
+unite_neighbours(gg_pool *pool, const knn_lists *knn, uint32_t n, const components *of)
 {
+	const uint32_t k = knn->k;
+	const uint32_t mutual = GG_UNITE_LENGTH(k, knn->metric);
 	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
+	uint32_t   *parent = of->parent;
 
 	for (uint32_t node = 0; node < n; node++)
 		parent[node] = node;
 	for (uint32_t node = 0; node < n; node++)
 	{
-		const uint32_t *near = knn + (size_t) node * k;
+		const uint32_t *near = knn->ids + (size_t) node * k;
 
 		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
 			return gg_pool_poll(pool);
 		for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
 			/* nearly all are in one already, and lists lie anywhere in memory */
 			if (component(parent, near[i]) != component(parent, node) &&
-				has_neighbour(knn, k, near[i], node))
+				has_neighbour(knn, mutual, near[i], node))
 			{
 				parent[component(parent, near[i])] = component(parent, node);
-				united[near[i]] = united[node] = true;
+				of->united[near[i]] = of->united[node] = true;
 			}
 	}
-	for (uint32_t node = 0; node < n; node++)
-		if (!united[node] && knn[(size_t) node * k] != GG_NO_NODE)
-			parent[component(parent, knn[(size_t) node * k])] = component(parent, node);
+	for (uint32_t node = 0; knn->metric != GG_METRIC_IP && node < n; node++)
+		if (!of->united[node] && knn->ids[(size_t) node * k] != GG_NO_NODE)
+			parent[component(parent, knn->ids[(size_t) node * k])] = component(parent, node);
 	return gg_ok();
+}
+
+/* Under inner product: are too few of the nearest rows of node in its own component? */
+static bool
+is_among_others(const knn_lists *knn, const components *of, uint32_t node)
+{
+	const uint32_t *near = knn->ids + (size_t) node * knn->k;
+	uint32_t	own = 0;
+
+	for (uint32_t i = 0; i < GG_COVER_LIST && i < knn->k && near[i] != GG_NO_NODE; i++)
+		own += component(of->parent, near[i]) == component(of->parent, node);
+	return own < GG_PIVOT_OWN;
 }
 
 /*
@@ -295,16 +316,19 @@ unite_neighbours(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uin
  * node in one list of these?  Lists that GNND has not brought home name many, and are in none.
  */
 static bool
-is_linked(const uint32_t *knn, uint32_t k, uint32_t *parent, uint32_t node, uint32_t root)
+is_linked(const knn_lists *knn, const components *of, uint32_t node, uint32_t root)
 {
-	const uint32_t *near = knn + (size_t) node * k;
+	const uint32_t k = knn->k;
+	const uint32_t *near = knn->ids + (size_t) node * k;
 	uint32_t	others[GG_MAX_DEGREE];
 	uint32_t	count = 0;
 	bool		listed = false;
 
 	for (uint32_t i = 0; i < k && near[i] != GG_NO_NODE; i++)
 	{
-		uint32_t	other = component(parent, near[i]);
+		/* what is by itself counts as its nearest row */
+		uint32_t	home = of->united[near[i]] ? near[i] : knn->ids[(size_t) near[i] * k];
+		uint32_t	other = component(of->parent, home == GG_NO_NODE ? near[i] : home);
 
 		if (other == root)
 			continue;
@@ -318,45 +342,44 @@ is_linked(const uint32_t *knn, uint32_t k, uint32_t *parent, uint32_t node, uint
 }
 
 /*
- * One pivot for each component apart that has none, see unite_neighbours(), up to so many pivots.
+ * One pivot for each component apart that has none, see unite_neighbours(), up to gg_pivots_most().
  */
 static gg_status
-cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most, gg_graph *graph,
-				 uint32_t *room)
+cover_components(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
-	uint32_t   *parent = malloc(sizeof(uint32_t) * n);
+	const components of = {malloc(sizeof(uint32_t) * n), calloc(n, sizeof(bool))};
 	bool	   *covered = calloc(n, sizeof(bool));	/* of a root: its component */
 	gg_status	status = gg_ok();
 
-	if (!parent || !covered)
+	if (!of.parent || !of.united || !covered)
 		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
 	if (status.code == GG_OK)
-		status = unite_neighbours(pool, knn, n, k, parent, covered);
-	if (status.code == GG_OK)
-		memset(covered, 0, n * sizeof(bool));
+		status = unite_neighbours(pool, knn, n, &of);
 	if (status.code == GG_OK)
 		for (uint32_t i = 0; i < graph->npivots; i++)
-			covered[component(parent, graph->pivots[i])] = true;
+			covered[component(of.parent, graph->pivots[i])] = true;
 	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
 	{
-		uint32_t	root = component(parent, node);
+		uint32_t	root = component(of.parent, node);
 
 		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
 		{
 			status = gg_pool_poll(pool);
 			break;
 		}
-		if (covered[root] || graph->npivots >= most)
+		if (covered[root] || graph->npivots >= gg_pivots_most(n))
 			continue;
 		covered[root] = true;
-		if (is_linked(knn, k, parent, node, root))
+		if ((knn->metric == GG_METRIC_IP && is_among_others(knn, &of, node)) ||
+			is_linked(knn, &of, node, root))
 			continue;
 		status = grow_pivots(graph, room);
 		if (status.code == GG_OK)
 			graph->pivots[graph->npivots++] = node;
 	}
-	free(parent);
+	free(of.parent);
+	free(of.united);
 	free(covered);
 	return status;
 }
@@ -364,28 +387,25 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most, 
 /*
  * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with
  * probability 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges
- * lead in.  First one for each component apart without any, however many these are but under inner
- * product (gg_pivots_of_components): of 40,000 rows in clusters of 12 a twelfth, and with no more
- * than twice the pivots drawn recall is 0.938 instead of 0.9995, 61 of 1,000 queries get no right
- * answer.  Then, up to twice as many pivots as were drawn, rows from which one takes more than
- * GG_COVER_HOPS steps.  More pivots would not help: a walk is less sure to find the nearest of many
- * pivots.
+ * lead in.  First one for each component apart without any, however many these are: of 40,000 rows
+ * in clusters of 12 a twelfth, and with no more than twice the pivots drawn recall is 0.938 instead
+ * of 0.9995, 61 of 1,000 queries get no right answer.  Then, up to twice as many pivots as were
+ * drawn, rows from which one takes more than GG_COVER_HOPS steps.  More pivots would not help: a
+ * walk is less sure to find the nearest of many pivots.
  */
 static gg_status
-cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_metric metric, gg_graph *graph,
-			uint32_t *room)
+cover_nodes(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	most = 2 * graph->npivots;
 	uint8_t    *hops;
-	gg_status	status = cover_components(pool, knn, k, gg_pivots_of_components(graph->n, metric),
-										  graph, room);
+	gg_status	status = cover_components(pool, knn, graph, room);
 
 	if (status.code != GG_OK)
 		return status;
 	hops = malloc(graph->n);
 	if (!hops)
 		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", graph->n);
-	status = cover_within(pool, knn, k, most, hops, graph, room);
+	status = cover_within(pool, knn->ids, knn->k, most, hops, graph, room);
 	free(hops);
 	return status;
 }
@@ -424,8 +444,7 @@ reach_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 
 /* Draw pivots, and add more where none is near.  room: places for them. */
 static gg_status
-choose_pivots(gg_pool *pool, const knn_lists *knn, gg_metric metric, uint64_t seed,
-			  gg_graph *graph, uint32_t *room)
+choose_pivots(gg_pool *pool, const knn_lists *knn, uint64_t seed, gg_graph *graph, uint32_t *room)
 {
 	gg_status	status;
 
@@ -435,17 +454,16 @@ choose_pivots(gg_pool *pool, const knn_lists *knn, gg_metric metric, uint64_t se
 		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", *room);
 	status = draw_pivots(pool, graph->pivots, *room, graph->n, seed);
 	graph->npivots = *room;
-	return status.code == GG_OK ?
-		cover_nodes(pool, knn->ids, knn->k, metric, graph, room) : status;
+	return status.code == GG_OK ? cover_nodes(pool, knn, graph, room) : status;
 }
 
 /* The pivots, and every node reachable from them. */
 static gg_status
-connect_nodes(gg_pool *pool, const knn_lists *knn, gg_metric metric, uint64_t seed,
-			  gg_graph *graph, gg_build_stats *stats)
+connect_nodes(gg_pool *pool, const knn_lists *knn, uint64_t seed, gg_graph *graph,
+			  gg_build_stats *stats)
 {
 	uint32_t	room;
-	gg_status	status = choose_pivots(pool, knn, metric, seed, graph, &room);
+	gg_status	status = choose_pivots(pool, knn, seed, graph, &room);
 
 	if (status.code == GG_OK)
 		status = reach_nodes(pool, knn->ids, knn->k, graph, &room, stats);
@@ -596,8 +614,8 @@ gg_cpu_entries_run(gg_pool *pool, const gg_dataset *data, const gg_entries *entr
 {
 	uint32_t	room;
 	uint32_t	kept = 0;
-	const knn_lists knn = {entries->knn, entries->k};
-	gg_status	status = choose_pivots(pool, &knn, data->metric, seed, graph, &room);
+	const knn_lists knn = {entries->knn, entries->k, data->metric};
+	gg_status	status = choose_pivots(pool, &knn, seed, graph, &room);
 
 	if (status.code != GG_OK)
 		return status;
@@ -616,13 +634,13 @@ gg_status
 gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k,
 				   uint64_t seed, gg_graph *graph, gg_build_stats *stats)
 {
-	const knn_lists lists = {knn, k};
+	const knn_lists lists = {knn, k, data->metric};
 	gg_status	status;
 
 	if (graph->n == 0)
 		return gg_ok();
 	gg_pool_phase(pool, GG_PHASE_CONNECT, graph->n);
-	status = connect_nodes(pool, &lists, data->metric, seed, graph, stats);
+	status = connect_nodes(pool, &lists, seed, graph, stats);
 	gg_pool_mute(pool, true);
 	if (status.code == GG_OK)
 		status = connect_pivots(pool, data, seed, graph);
