@@ -862,8 +862,17 @@ sub begin_beside
 		map { ([ $_, 'VACUUM t' ], 0.5) }
 			qw(vacuum_delta vacuum_segment vacuum_last give_back)) };
 
-	run_change($w, draw_rows($schema, 40 + number(150))) if chance(0.7);
-	run_change($w, 'DELETE FROM t WHERE id % 9 = ' . number(9)) if chance(0.3);
+	# then the merge makes one segment of one
+	run_change($w, "SELECT gpugraph_merge('$leaf')") if chance(0.5);
+	run_change($w, draw_rows($schema, 40 + number(300))) if chance(0.7);
+	# its nodes have other numbers once a fifth of them is gone
+	if (chance(0.5))
+	{
+		my $of = one_of(3, 9);
+
+		run_change($w, "DELETE FROM t WHERE id % $of = " . number($of));
+		run_change($w, 'VACUUM t') if chance(0.7);
+	}
 	run_change($w, "SELECT gpugraph_prewarm('$leaf')") if chance(0.7);
 	query($holder, "SELECT pg_advisory_lock(0, $places{$place})") if chance(0.7);
 	query($m, "SET gpugraph.fault = 'hold_$place'");
@@ -1087,7 +1096,7 @@ sub one_round
 			weighted(\&run_statement => 14, \&run_lists => 2, \&run_groups => 1,
 				\&run_prepared => 3, \&run_cursor => 0.5, \&run_writing => 1, \&run_range => 3)->();
 			if ($beside) { end_beside() if --$beside->{left} <= 0 }
-			elsif (chance(0.03)) { begin_beside() }
+			elsif (chance(0.04)) { begin_beside() }
 			change_by($c) if chance(0.1);
 			last if @wrong > 2;
 		}
