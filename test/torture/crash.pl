@@ -329,8 +329,8 @@ sub pick_pid
 # How the process, or the server, ends; whether the server has to come back.
 sub strike
 {
-	my ($pid, $alone) = @_;
-	my $how = $alone ? one_of(qw(SIGTERM terminate cancel cancel)) :
+	my ($pid, @ways) = @_;
+	my $how = @ways ? one_of(@ways) :
 		weighted('kill -9' => 4, 'kill -9 of the server' => 3, SIGTERM => 1, terminate => 1,
 			cancel => 1, 'immediate stop' => 1);
 
@@ -398,11 +398,14 @@ sub strike_load
 	usleep(300_000);
 	# one that waits for the load, and who loads, by their own end, then anybody
 	my ($pid, $how);
-	for my $who ("query ~ '^SELECT gpugraph_prewarm'", "backend_type ~ '^gpugraph load'",
-		"(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')")
+	for my $one ([ "query ~ '^SELECT gpugraph_prewarm'", qw(SIGTERM terminate cancel cancel) ],
+		[ "backend_type ~ '^gpugraph load'", qw(SIGTERM terminate) ],
+		["(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')"])
 	{
+		my ($who, @ways) = @$one;
+
 		$pid = pick_pid($who);
-		$how = strike($pid, $who !~ / OR / && $pid ne '');
+		$how = strike($pid, $pid eq '' ? () : @ways);
 		ends($pid, $how) if $pid ne '';
 	}
 	$killed{load}++ if $how ne 'nothing' && $how ne 'cancel';
