@@ -400,7 +400,7 @@ sub strike_load
 	my ($pid, $how);
 	for my $one ([ "query ~ '^SELECT gpugraph_prewarm'", qw(SIGTERM terminate cancel cancel) ],
 		[ "backend_type ~ '^gpugraph load'", qw(SIGTERM terminate) ],
-		["(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')"])
+		[ "(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')" ])
 	{
 		my ($who, @ways) = @$one;
 
