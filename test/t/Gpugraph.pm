@@ -19,7 +19,7 @@ our @EXPORT = (@Test::More::EXPORT, @PostgreSQL::Test::Utils::EXPORT,
 	newer_nodes forget_newer_options upgrade_node init_node load_helpers make_items
 	make_many_items index_is_complete answers start_psql finish_psql has_ended start_pgbench
 	repeat_psql wait_for kill_9 kill_9_server wait_until_up wait_for_progress find_build
-	make_signal_build backend_pid hold_lock hold_at rests_at));
+	make_signal_build backend_pid hold_lock hold_at rests_at %places));
 
 sub import
 {
@@ -546,7 +546,7 @@ sub hold_lock
 }
 
 # Where gpugraph.fault = hold_PLACE has a process rest: GgHoldPlace.
-my %places = (merge => 0, vacuum_delta => 1, vacuum_segment => 2, vacuum_last => 3, give_back => 4,
+our %places = (merge => 0, vacuum_delta => 1, vacuum_segment => 2, vacuum_last => 3, give_back => 4,
 	lengthen => 5, 'move' => 6, truncate => 7, post => 8, build => 9);
 
 # Who gets to the place with that fault stays there until finish_psql().

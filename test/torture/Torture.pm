@@ -109,7 +109,8 @@ sub rounds
 
 		ok(!@wrong, "$part: round $round of seed $seed")
 			or note_found()
-			&& diag(join("\n", @wrong, "replay: make torture PARTS=$part SEED=$seed ROUND=$round"));
+			&& diag(join("\n", sprintf('after %d s:', time - $began), @wrong,
+				"replay: make torture PARTS=$part SEED=$seed ROUND=$round"));
 		$round++;
 		remember($file, $round) if !defined $only;
 		last if @wrong && ($ENV{TORTURE_FIRST} || ++$bad == 3);

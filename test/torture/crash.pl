@@ -271,41 +271,67 @@ sub set_server
 	return;
 }
 
-# A process that rests at the phase's place; its id, or undef, and how to let all go on.
+# Rows that VACUUM clears, and enough for a merge to do; what the session does before.
+sub prepare
+{
+	my ($phase) = @_;
+
+	$node->safe_psql('postgres', "DELETE FROM items WHERE id > 900000000 AND id % 3 = 0");
+	delete $ledger{$_} for grep { $_ > 900_000_000 && $_ % 3 == 0 } keys %ledger;
+	if ($phase =~ /shrink/) { make_holes() }
+	elsif ($phase eq 'giving back')
+	{
+		# pages of the delta that have these rows alone, by the session itself: others would merge
+		# them soon
+		my ($first, $last) = ($next_many, $next_many + 299);
+
+		$next_many = $last + 1;
+		@doubt{ $first .. $last } = (1) x 300;
+		return ("BEGIN; LOCK items IN EXCLUSIVE MODE; INSERT INTO items
+			SELECT i, 0, i % 10, vec(i, 0) FROM generate_series($first, $last) i; COMMIT",
+			"DELETE FROM items WHERE id BETWEEN $first AND $last");
+	}
+	elsif ($phase !~ /seal/) { add_many(150) }
+	return;
+}
+
+# A process that rests at the phase's place; its id, or undef, and how to let all go on. A merge
+# that finds another one under way ends at once, so it is tried again.
 sub bring_there
 {
 	my ($phase) = @_;
 	my ($place, $how) = @{ $phases{$phase} };
 	my ($session, $pid, $old);
 
-	# rows that VACUUM clears, and enough for a merge to do
-	$node->safe_psql('postgres', "DELETE FROM items WHERE id > 900000000 AND id % 3 = 0");
-	delete $ledger{$_} for grep { $_ > 900_000_000 && $_ % 3 == 0 } keys %ledger;
-	if ($phase =~ /shrink/) { make_holes() }
-	elsif ($phase eq 'directory write')
+	if ($phase eq 'directory write')
 	{
 		# an old snapshot keeps what is free, so a merge has to lengthen the file
 		$old = connect_to($node);
 		query($old, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM items');
 		add_many(300);
 		merge_all();
-		add_many(300);
 	}
-	elsif ($phase !~ /seal/) { add_many(150) }
 	my $holder = hold_at($node, $place);
-	if (ref $how)
+	for (1 .. 6)
 	{
-		set_server("hold_$place");
-		$how->();
-	}
-	else { $session = start_session("SET gpugraph.fault = 'hold_$place'", $how) }
-	my $tries = 0;
-	while ($tries++ < 60)
-	{
-		$pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks WHERE locktype = 'advisory'
-			AND NOT granted LIMIT 1");
-		last if $pid ne '' || ($session && has_ended($session));
-		sleep 0.1;
+		my @before = prepare($phase);
+		if (ref $how)
+		{
+			set_server("hold_$place");
+			$how->();
+		}
+		else { $session = start_session(@before, "SET gpugraph.fault = 'hold_$place'", $how) }
+		my $tries = 0;
+		while ($tries++ < 60)
+		{
+			$pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
+				WHERE locktype = 'advisory' AND NOT granted LIMIT 1");
+			last if $pid ne '' || ($session && has_ended($session));
+			sleep 0.1;
+		}
+		last if $pid ne '' || !$session || !has_ended($session);
+		finish_psql($session);
+		undef $session;
 	}
 	$missed{$phase}++ if $pid eq '';
 	# before a server starts, which would inherit what keeps the holder's psql from its end
@@ -329,8 +355,8 @@ sub pick_pid
 # How the process, or the server, ends; whether the server has to come back.
 sub strike
 {
-	my ($pid, $alone) = @_;
-	my $how = $alone ? one_of(qw(SIGTERM terminate cancel cancel)) :
+	my ($pid, @ways) = @_;
+	my $how = @ways ? one_of(@ways) :
 		weighted('kill -9' => 4, 'kill -9 of the server' => 3, SIGTERM => 1, terminate => 1,
 			cancel => 1, 'immediate stop' => 1);
 
@@ -398,14 +424,17 @@ sub strike_load
 	usleep(300_000);
 	# one that waits for the load, and who loads, by their own end, then anybody
 	my ($pid, $how);
-	for my $who ("query ~ '^SELECT gpugraph_prewarm'", "backend_type ~ '^gpugraph load'",
-		"(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')")
+	for my $one ([ "query ~ '^SELECT gpugraph_prewarm'", qw(SIGTERM terminate cancel cancel) ],
+		[ "backend_type ~ '^gpugraph load'", qw(SIGTERM terminate) ],
+		[ "(backend_type ~ '^gpugraph (device|load)' OR query ~ '^SELECT gpugraph_prewarm')" ])
 	{
+		my ($who, @ways) = @$one;
+
 		$pid = pick_pid($who);
-		$how = strike($pid, $who !~ / OR / && $pid ne '');
+		$how = strike($pid, $pid eq '' ? () : @ways);
 		ends($pid, $how) if $pid ne '';
+		$killed{load}++ if $pid ne '' && $how ne 'cancel';
 	}
-	$killed{load}++ if $how ne 'nothing' && $how ne 'cancel';
 	come_back($how) if $how =~ /kill|stop/;
 	set_server(undef);
 	finish_psql($_) for @sessions;

@@ -1,8 +1,9 @@
 # Random statements beside the plain plan, and beside distances that the test computes itself.
 #
 # A round makes a table of its own, with an index, and runs statements, between which rows, options,
-# settings and partitions change. A row's vector has a number (vid) that only the test can resolve,
-# so distances never come from the server. Of each statement:
+# settings and partitions change; beside some another session merges, vacuums or learns, and may rest
+# where that is half done. A row's vector has a number (vid) that only the test can resolve, so
+# distances never come from the server. Of each statement:
 #	- rows are different ones, as many as by the plain plan, and fulfil the conditions as it sees
 #	  them; none is nearer than the plain plan's at its place
 #	- distances are in order, but under relaxed_order
@@ -54,15 +55,16 @@ gpugraph.itopk_size = 64
 gpugraph.autoprewarm = off
 CONF
 my ($c, $w);	# the session, and one that writes meanwhile
+my ($m, $holder, $beside);	# one that merges and vacuums beside it; who holds it where it rests
 my ($schema, @leaves, %count, %recall, %prepared, @wrong, $form);
 my ($nstatements, $refused) = (0, 0);
 
 sub connect_both
 {
-	$c = connect_to($node);
-	$w = connect_to($node);
+	($c, $w, $m, $holder) = map { connect_to($node) } 1 .. 4;
+	undef $beside;
 	query($_, "SET statement_timeout = '60s'; SET client_min_messages = warning;
-		SET search_path = r, public; SET timezone = 'Europe/Berlin'") for $c, $w;
+		SET search_path = r, public; SET timezone = 'Europe/Berlin'") for $c, $w, $m;
 	return;
 }
 
@@ -408,6 +410,7 @@ sub note_scan
 	$kind = "filter: $kind" if defined $scan{filter};
 	$count{scan}{$kind}++;
 	$count{engine}{ $scan{engine} // 'none' }++;
+	$count{'not by the device'}{ $scan{reason} }++ if defined $scan{reason};
 	my $storage = $schema->{options}{storage} // 'as the column';
 	$count{$_->[0]}{ $_->[1] }++ for [ 'operator class', "$schema->{type} $schema->{metric}" ],
 		[ algorithm => $schema->{options}{algorithm} ],
@@ -849,7 +852,72 @@ sub try_functions
 	return;
 }
 
+# ---- what goes on beside statements, and changes no row
+
+# A merge, VACUUM or learning, which mostly rests where it is half done.
+sub begin_beside
+{
+	my $leaf = one_of(@leaves);
+	my ($place, $sql) = @{ weighted([ merge => "SELECT gpugraph_merge('$leaf')" ] => 4,
+		[ merge => "SELECT gpugraph_learn('$leaf', (SELECT array_agg(v) FROM qs))" ] => 1,
+		map { ([ $_, 'VACUUM t' ], 0.5) }
+			qw(vacuum_delta vacuum_segment vacuum_last give_back)) };
+
+	# then the merge makes one segment of one
+	run_change($w, "SELECT gpugraph_merge('$leaf')") if chance(0.5);
+	run_change($w, draw_rows($schema, 40 + number(300))) if chance(0.7);
+	# its nodes have other numbers once a fifth of them is gone
+	if (chance(0.5))
+	{
+		my $of = one_of(3, 9);
+
+		run_change($w, "DELETE FROM t WHERE id % $of = " . number($of));
+		run_change($w, 'VACUUM t') if chance(0.7);
+	}
+	run_change($w, "SELECT gpugraph_prewarm('$leaf')") if chance(0.7);
+	query($holder, "SELECT pg_advisory_lock(0, $places{$place})") if chance(0.7);
+	query($m, "SET gpugraph.fault = 'hold_$place'");
+	send_query($m, $sql);
+	$beside = { sql => $sql, left => 1 + number(20) };
+	return if chance(0.3);
+	my $state;
+	wait_for(sub { $state = query($holder, "SELECT coalesce(wait_event, state)
+		FROM pg_stat_activity WHERE pid = $m->{pid}"); $state =~ /^(advisory|ClientRead)$/ });
+	$count{"rests: $place"}{$state}++;
+	return;
+}
+
+sub end_beside
+{
+	my $sql = $beside->{sql};
+
+	undef $beside;
+	query($holder, 'SELECT pg_advisory_unlock_all()');
+	note_failure($m, receive($m), $sql);
+	return;
+}
+
 # ---- what changes between statements
+
+sub run_change
+{
+	my ($session, $sql) = @_;
+
+	note_failure($session, try_query($session, $sql), $sql);
+	return;
+}
+
+sub note_failure
+{
+	my ($session, $answer, $sql) = @_;
+	my $error = $answer->{error} or return;
+
+	query($session, 'ROLLBACK') if $answer->{state} ne 'I';
+	# the other session's snapshot or locks are in the way, or no device has room
+	return if $error->{code} =~ /^(55P03|53200|40P01)$/ || $error->{message} =~ /no GPU can/;
+	push @wrong, "error $error->{code}: $error->{message}\n\t" . substr($sql, 0, 2000);
+	return;
+}
 
 sub change_by
 {
@@ -912,18 +980,15 @@ sub change_by
 			SELECT pg_reload_conf(); SELECT gpugraph_evict('$leaf')" });
 	my $sql = $sql{$change}->();
 
+	# what a merge may meet; all else might wait for who rests
+	end_beside() if $beside && ($beside->{sql} !~ /merge/
+		|| $change !~ /few|many|delete|update|move|vacuum|hole/);
 	$count{change}{$change}++;
 	# what may not run in a block comes alone
 	for my $one ($change eq 'truncate' || $sql =~ /^BEGIN/ ? $sql :
 		$change =~ /form|recreate|attach|hole/ ? split(/;\s*/, $sql) : $sql)
 	{
-		my $answer = try_query($session, $one);
-		my $error = $answer->{error} or next;
-
-		query($session, 'ROLLBACK') if $answer->{state} ne 'I';
-		# the other session's snapshot or locks are in the way, or no device has room
-		next if $error->{code} =~ /^(55P03|53200|40P01)$/ || $error->{message} =~ /no GPU can/;
-		push @wrong, "error $error->{code}: $error->{message}\n\t" . substr($one, 0, 2000);
+		run_change($session, $one);
 	}
 	find_leaves() if $change =~ /recreate|attach/;
 	find_form() if $change =~ /prewarm|recreate|form/;
@@ -1031,9 +1096,12 @@ sub one_round
 		{
 			weighted(\&run_statement => 14, \&run_lists => 2, \&run_groups => 1,
 				\&run_prepared => 3, \&run_cursor => 0.5, \&run_writing => 1, \&run_range => 3)->();
+			if ($beside) { end_beside() if --$beside->{left} <= 0 }
+			elsif (chance(0.04)) { begin_beside() }
 			change_by($c) if chance(0.1);
 			last if @wrong > 2;
 		}
+		end_beside() if $beside;
 		try_functions();
 		check_indexes();
 		judge_recall();
