@@ -610,7 +610,7 @@ walk_hits(const gg_dataset *data, const gg_graph *graph, const float *queries, u
  * 0.997 (50 clusters of 800, mean of 12 draws).
  */
 static void
-walk_case(uint32_t clusters, uint32_t rows, uint32_t draws)
+walk_case(uint32_t clusters, uint32_t rows, uint32_t draws, gg_metric metric)
 {
 	const uint32_t dim = 24;
 	const uint32_t n = clusters * rows;
@@ -619,7 +619,7 @@ walk_case(uint32_t clusters, uint32_t rows, uint32_t draws)
 	float	   *centers = malloc((size_t) clusters * dim * sizeof(float));
 	float	   *values = malloc((size_t) n * dim * sizeof(float));
 	float	   *queries = malloc((size_t) nq * dim * sizeof(float));
-	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, metric};
 	uint32_t	hits[2] = {0, 0};
 	uint32_t	lost[2] = {0, 0};
 	uint32_t	pivots[2] = {0, 0};
@@ -659,7 +659,8 @@ walk_case(uint32_t clusters, uint32_t rows, uint32_t draws)
 	}
 	for (int e = 0; e < 2; e++)
 		recall[e] = (double) hits[e] / ((double) nq * 10 * draws);
-	sprintf(name, "walk %u clusters of %u, %u draws", clusters, rows, draws);
+	sprintf(name, "walk %u clusters of %u, %s, %u draws", clusters, rows, metric_names[metric],
+			draws);
 	sprintf(detail, "recall@10 %.4f, %u queries lost, %u pivots; "
 			"over graphs of the CPU engine %.4f, %u, %u", recall[1], lost[1], pivots[1], recall[0],
 			lost[0], pivots[0]);
@@ -1610,14 +1611,16 @@ groups_sections(void)
 static void
 walk_sections(void)
 {
-	walk_case(small ? 20 : 300, small ? 20 : 40, 1);
+	walk_case(small ? 20 : 300, small ? 20 : 40, 1, GG_METRIC_L2);
+	/* more clusters than 1.5 times the pivots that are drawn */
+	walk_case(small ? 400 : 2000, small ? 12 : 24, 1, GG_METRIC_IP);
 	if (small)
 		return;
-	walk_case(50, 800, 4);
-	walk_case(100, 200, 4);
+	walk_case(50, 800, 4, GG_METRIC_L2);
+	walk_case(100, 200, 4, GG_METRIC_L2);
 	pivots_case(20000, 64, 8);
 	/* more pivots than are compared pair by pair */
-	walk_case(80000, 12, 1);
+	walk_case(80000, 12, 1, GG_METRIC_L2);
 }
 
 static void
