@@ -690,6 +690,17 @@ GgSameLocator(const GgRelFileLocator *a, const GgRelFileLocator *b)
 	return memcmp(a, b, sizeof(GgRelFileLocator)) == 0;
 }
 
+/* Does a BufferTag name this block of the main fork? */
+#if PG_VERSION_NUM >= 160000
+#define GgTagNames(tag, locator, blkno) \
+	((tag)->blockNum == (blkno) && (tag)->forkNum == MAIN_FORKNUM && \
+	 BufTagMatchesRelFileLocator(tag, locator))
+#else
+#define GgTagNames(tag, locator, blkno) \
+	((tag)->blockNum == (blkno) && (tag)->forkNum == MAIN_FORKNUM && \
+	 GgSameLocator(&(tag)->rnode, locator))
+#endif
+
 /*
  * Make a relation that others use nblocks long.  New blocks are zero and have their place on disk:
  * that a disk is full is known here, and not when a checkpoint writes them.
