@@ -261,11 +261,13 @@ GgSourceRead(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, 
 }
 
 /*
- * Estimate a row's distance without a pin, where the buffer has its block before and after.  A
- * block that comes and goes in between spoils the estimate, and no answer: what is returned is
- * measured by its row.  Pins are a quarter of a walk's time by codes, and sessions take turns on
- * them.  Of 16 rows one is pinned all the same, which tells the buffer manager that the page is
- * used.
+ * Estimate a row's distance for a walk without a pin, where the buffer has its block before and
+ * after.  A block that goes and comes in between spoils the estimate, and no answer: walks are
+ * approximate, and what they find is measured by its row.  Pins are a quarter of a walk's time by
+ * codes, and sessions take turns on them: without, 16 clients have 1.15 times the queries per
+ * second at itopk 16, and 1.19 at 64 (1M x 128).  Of 16 rows one is pinned all the same, which
+ * tells the buffer manager that the page is in use; where there is no room for all of the index,
+ * each is.
  */
 static inline bool
 EstimateUnpinned(GgPageSource *src, Buffer buffer, BlockNumber blkno, const char *row, float *out)
@@ -293,7 +295,8 @@ EstimateUnpinned(GgPageSource *src, Buffer buffer, BlockNumber blkno, const char
  * A fetch is useless but harmless where the buffer meanwhile holds another block.
  */
 static pg_attribute_always_inline void
-Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, float *out)
+Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, bool unpinned,
+		float *out)
 {
 	const Size	bytes = BytesOf(src, codes);
 	const char *ahead[GG_MAX_DEGREE];
@@ -318,7 +321,7 @@ Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, float 
 		buffers[i] = GgRecentBuffer(&src->recent, blocks[i]);
 		ahead[i] = NULL;
 		if (BufferIsValid(buffers[i]))
-			ahead[i] = PageGetContents((Page) (codes ? PeekTaggedPage(buffers[i]) :
+			ahead[i] = PageGetContents((Page) (unpinned ? PeekTaggedPage(buffers[i]) :
 											   PeekStampedPage(buffers[i]))) + skips[i];
 		if (src->crowded || ahead[i] == NULL || skips[i] + bytes > GG_PAGE_PAYLOAD)
 		{
@@ -342,7 +345,7 @@ Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, float 
 		{
 			Buffer		buffer;
 
-			if (codes && EstimateUnpinned(src, buffers[i], blocks[i], ahead[i], &out[i]))
+			if (unpinned && EstimateUnpinned(src, buffers[i], blocks[i], ahead[i], &out[i]))
 				continue;
 			buffer = PinBlock(src, array, numbers[i], blocks[i]);
 
@@ -361,9 +364,9 @@ void
 GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
 {
 	if (src->coded)
-		Measure(src, nodes, count, true, out);
+		Measure(src, nodes, count, true, false, out);
 	else
-		Measure(src, nodes, count, false, out);
+		Measure(src, nodes, count, false, false, out);
 }
 
 /*
@@ -469,9 +472,9 @@ SourceDistances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 
 		CHECK_FOR_INTERRUPTS();
 		if (src->code_query != NULL)
-			Measure(src, nodes, count, true, out);
+			Measure(src, nodes, count, true, !src->crowded, out);
 		else
-			Measure(src, nodes, count, false, out);
+			Measure(src, nodes, count, false, false, out);
 		for (uint32 i = 0; i < count && src->left_out != GG_NO_NODE; i++)
 			if (nodes[i] == src->left_out)
 				out[i] = FLT_MAX;
