@@ -1,8 +1,8 @@
 # Random statements beside the plain plan, and beside distances that the test computes itself.
 #
 # A round makes a table of its own, with an index, and runs statements, between which rows, options,
-# settings and partitions change; beside some another session merges, vacuums or learns, and may rest
-# where that is half done. A row's vector has a number (vid) that only the test can resolve, so
+# settings and partitions change; beside some another session merges, vacuums or learns, and may
+# rest where that is half done. A row's vector has a number (vid) that only the test can resolve, so
 # distances never come from the server. Of each statement:
 #	- rows are different ones, as many as by the plain plan, and fulfil the conditions as it sees
 #	  them; none is nearer than the plain plan's at its place
