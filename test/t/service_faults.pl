@@ -117,6 +117,10 @@ truth_by_device($node, 'after device');
 		or diag($err);
 	unlike($err, qr/aborted|ERROR/, 'not one error');
 	cmp_ok(restarts($node), '>', $before + 1, 'it was');
+	# the last worker may be up after the last query, and loads what is asked for
+	wait_for(sub { of_device($node, 'state') eq 'up' });
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
+		'under load: a query afterwards');
 	up_again('under load');
 	truth_by_device($node, 'under load');
 }
