@@ -8,7 +8,7 @@ from sqlalchemy import MetaData, create_engine, text
 
 import common
 
-exec(common.block('Alembic'))  # metadata
+exec(common.block('SQLAlchemy, Alembic'))  # metadata
 
 engine = create_engine('postgresql+psycopg://')
 with engine.begin() as connection:
