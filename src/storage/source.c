@@ -336,18 +336,19 @@ Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, bool u
 
 	for (uint32 i = 0; i < count; i++)
 	{
+		const bool	whole = skips[i] + bytes <= GG_PAGE_PAYLOAD;
+		const GgArray *array;
 		uint64		offset;
-		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
 
 		if (i + ROWS_AHEAD < count)
 			PrefetchRow(ahead[i + ROWS_AHEAD], bytes);
-		if (skips[i] + bytes <= GG_PAGE_PAYLOAD)
+		if (unpinned && whole &&
+			EstimateUnpinned(src, buffers[i], blocks[i], ahead[i], &out[i]))
+			continue;
+		array = FindVector(src, nodes[i], codes, &offset);
+		if (whole)
 		{
-			Buffer		buffer;
-
-			if (unpinned && EstimateUnpinned(src, buffers[i], blocks[i], ahead[i], &out[i]))
-				continue;
-			buffer = PinBlock(src, array, numbers[i], blocks[i]);
+			Buffer		buffer = PinBlock(src, array, numbers[i], blocks[i]);
 
 			out[i] = Distance(src, PageGetContents(BufferGetPage(buffer)) + skips[i], codes);
 			ReleaseBuffer(buffer);
