@@ -14,9 +14,9 @@
  * Shared		the query (4 bytes per element), and as made ready (2 bytes); 64 row numbers a warp.
  * Oracle		gg_code_bound(): the same bits, but for the query's length under cosine, whose sum
  *				is in another order.
- * Cost			RESULTS.md has rates ("Filters on a GPU").  Memory: for each query the records of its
- *				rows, 400 bytes each at 768 dimensions, 4 bits.  Queries that share a filter read the
- *				same ones at about the same time, from the L2 cache where they fit there.
+ * Cost			RESULTS.md has rates ("Filters on a GPU").  Memory: for each query the records of
+ *				its rows, 400 bytes each at 768 dimensions, 4 bits.  Queries that share a filter
+ *				read the same ones at about the same time, from the L2 cache where they fit there.
  */
 #include "bounds.h"
 #include "codes.cuh"

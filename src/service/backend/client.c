@@ -471,7 +471,7 @@ GgReasonText(GgReason reason)
 		[GG_REASON_SMALL] = "The index has so few rows that an exact scan is as fast.",
 		[GG_REASON_CODED] = "The index, or the GPU's copy of it, has codes and no vectors.",
 		[GG_REASON_PARTIAL] = "Only some segments of the index fit on the GPU.",
-		[GG_REASON_EXACT] = "The answer is exact: every vector of the index was measured."
+		[GG_REASON_EXACT] = "The answer is exact: the CPU finds it."
 	};
 
 	if (reason != GG_REASON_NO_SERVICE)

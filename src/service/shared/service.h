@@ -77,7 +77,7 @@ typedef enum GgReason
 	GG_REASON_SMALL,			/* so few rows that an exact scan is as fast */
 	GG_REASON_PARTIAL,			/* the device answered, but for segments that have no room there */
 	GG_REASON_CODED,			/* rows are to be measured, and the device has codes alone */
-	GG_REASON_EXACT,			/* the statement's rows are all measured */
+	GG_REASON_EXACT,			/* the statement's answer is exact */
 	GG_NREASONS
 } GgReason;
 
