@@ -52,7 +52,8 @@ DECLARE
 	answer text := format('SELECT array_agg(d) FROM (SELECT d FROM (SELECT v <-> $1 AS d FROM items
 		WHERE r %% %s = 0 OFFSET 0) a ORDER BY d LIMIT %s) s', share, most);
 	search text := format('SELECT array_agg(d) FROM (SELECT v <-> $1 AS d FROM %I
-		WHERE r %% %s = 0 ORDER BY v <-> $1 LIMIT %s) s', rel, share, most);
+		%s ORDER BY v <-> $1 LIMIT %s) s', rel,
+		CASE share WHEN 1 THEN '' ELSE format('WHERE r %% %s = 0', share) END, most);
 	exact float8[];
 	found float8[];
 BEGIN

@@ -188,21 +188,22 @@ GgWalksForLimit(uint64_t limit, uint64_t itopk, gg_search_mode mode, double node
 /*
  * The first list of a walk on the CPU, where the executor asks for `limit` rows.  From GG_FAR_LIMIT
  * rows on it is longer, since the farther a row is, the less certain is it in the list.  recall and
- * distances of 50,000 x 128 in clusters within clusters, strict order:
+ * distances of 200,000 x 64 in clusters within clusters, strict order; lists that grow from 64 had
+ * .942 at LIMIT 1,000 of 50,000 x 128:
  *
- *	LIMIT						100			200			300			500			1,000
- *	lists that grow from 64		.9995 1069	.991 2275	.968 4229	.922 8396	.942 54229
- *	twice the LIMIT				.9997 1136	.993 2526	.984 3948	.973 6553	.977 11874
- *	2.5 times					.9997 1453	.995 3250	.990 4973	.982 8009	.986 14053
+ *	LIMIT						300				400				500				1,000
+ *	2.5 times					.9937 3521		.9834 4690		.9806 5775		.9767 10669
+ *	2.75 times, this			.9945 3861		.9863 5136		.9830 6304		.9799 11637
+ *	3 times						.9954 4213		.9886 5564		.9855 6827		.9827 12515
  *
  * A list that grew has nearer rows when those before them were returned already.
  */
-#define GG_FAR_LIMIT			400
+#define GG_FAR_LIMIT			300
 
 static inline uint64_t
 GgLimitedList(uint64_t limit)
 {
-	return GG_LIMITED_WALK(limit) + (limit >= GG_FAR_LIMIT ? limit / 2 : 0);
+	return GG_LIMITED_WALK(limit) + (limit >= GG_FAR_LIMIT ? limit * 3 / 4 : 0);
 }
 
 /* The same where no list above `longest` is worth it.  One that has the rows is as good. */

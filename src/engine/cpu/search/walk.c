@@ -340,11 +340,14 @@ pivot_list_length(const gg_walk *walk)
 	const uint32_t npivots = walk->source.npivots;
 	const uint32_t drawn = gg_pivots_wanted(walk->source.n);
 	size_t		length = PIVOT_LIST;
+	uint32_t	walked = walk->itopk / 3;
 
+	if (walked > PIVOTS_BY_THIRDS)
+		walked = walk->itopk / 5 > PIVOTS_BY_THIRDS ? walk->itopk / 5 : PIVOTS_BY_THIRDS;
 	if (npivots > drawn)
 		length += (npivots - drawn) / PIVOTS_PER_LISTED;
-	if (length < walk->itopk / 3)
-		length = walk->itopk / 3;
+	if (length < walked)
+		length = walked;
 	return length < PIVOT_LIST_MAX ? (uint32_t) length : PIVOT_LIST_MAX;
 }
 
