@@ -11,11 +11,15 @@
  * The first rows are handed on one by one, and then four times as many as before are read each
  * time.  So where somebody stops early, one in five queries at least was not asked for in vain.
  * Where the last scan did not ask a device for what many queries can share, rows go one by one.
+ *
+ * The inner scan's keys for a row are found as the join and the scan would, by the join's
+ * parameters, where to evaluate them has no effect and no error.
  */
 #include "exec/nodes.h"
 #include "scan/scan.h"
 
 #include "commands/explain.h"
+#include "executor/nodeIndexscan.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/memutils.h"
@@ -28,6 +32,11 @@ typedef struct ReadAhead
 	CustomScanState css;
 	AttrNumber	column;			/* of the outer row: the query */
 	const IndexScanState *scan; /* NULL: none is known */
+	const List *params;			/* NestLoopParams of the join */
+	bool		knows_keys;		/* those of the scan, for any outer row */
+	ScanKeyData *keys;			/* as the scan has them */
+	IndexRuntimeKeyInfo *runtime_keys;	/* of these: by expressions */
+	int			nruntime;
 	GgListsAhead *lists;
 	MemoryContext context;		/* of rows */
 	MinimalTuple *rows;
@@ -54,8 +63,35 @@ RowsToRead(ReadAhead *state, Size *bytes)
 	so = (GgScanOpaque *) state->scan->iss_ScanDesc->opaque;
 	if (so->ahead == NULL)
 		so->ahead = state->lists;
-	room = GgRoomAhead(so, bytes);
+	room = GgRoomAhead(so, state->knows_keys, bytes);
 	return Max(Min(state->most * GROWTH, room), 1);
+}
+
+/* The scan's keys for the outer row, in the expression's memory. */
+static GgKeysAhead
+KeysOf(ReadAhead *state, TupleTableSlot *slot)
+{
+	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
+	const GgKeysAhead keys = {state->keys, state->scan->iss_NumScanKeys, state->nruntime > 0};
+	const int	nparams = list_length(state->params);
+	ParamExecData *before;
+
+	if (!state->knows_keys || !keys.change)
+		return keys;
+	before = palloc(nparams * sizeof(ParamExecData));
+	for (int i = 0; i < nparams; i++)
+	{
+		const NestLoopParam *param = list_nth(state->params, i);
+		ParamExecData *value = &econtext->ecxt_param_exec_vals[param->paramno];
+
+		before[i] = *value;
+		value->value = slot_getattr(slot, param->paramval->varattno, &value->isnull);
+	}
+	ExecIndexEvalRuntimeKeys(econtext, state->runtime_keys, state->nruntime);
+	for (int i = 0; i < nparams; i++)
+		econtext->ecxt_param_exec_vals[list_nth_node(NestLoopParam, state->params, i)->paramno] =
+			before[i];
+	return keys;
 }
 
 static void
@@ -68,7 +104,11 @@ KeepRow(ReadAhead *state, TupleTableSlot *slot)
 
 	ResetExprContext(econtext);
 	if (!isnull)
-		GgAddAhead(state->lists, state->scan->iss_RelationDesc, query);
+	{
+		const GgKeysAhead keys = KeysOf(state, slot);
+
+		GgAddAhead(state->lists, state->scan->iss_RelationDesc, query, &keys);
+	}
 	MemoryContextSwitchTo(state->context);
 	state->rows[state->nrows++] = ExecCopySlotMinimalTuple(slot);
 	MemoryContextSwitchTo(old);
@@ -79,7 +119,8 @@ static void
 ReadRows(ReadAhead *state, uint32 most, Size query_bytes)
 {
 	Size		bytes = 0;
-	uint32		n = 0;
+	uint32		n = 0,
+				asked;
 
 	MemoryContextReset(state->context);
 	state->rows = MemoryContextAlloc(state->context, most * sizeof(MinimalTuple));
@@ -97,11 +138,9 @@ ReadRows(ReadAhead *state, uint32 most, Size query_bytes)
 		bytes += state->rows[n++]->t_len + query_bytes;
 	}
 	state->most = n;
-	if (n > 1 && GgAskAhead(state->lists))
-	{
-		state->nqueries += n;
-		state->nbatches++;
-	}
+	asked = n > 1 ? GgAskAhead(state->lists) : 0;
+	state->nqueries += asked;
+	state->nbatches += asked > 0;
 }
 
 static TupleTableSlot *
@@ -204,6 +243,49 @@ FindScan(PlanState *state, void *context)
 	return wanted->scan != NULL || planstate_tree_walker(state, FindScan, context);
 }
 
+/* Parameters as they stand, constants, or an array of these? */
+static bool
+IsPlain(const Node *expr)
+{
+	ListCell   *cell;
+
+	while (IsA(expr, RelabelType))
+		expr = (const Node *) ((const RelabelType *) expr)->arg;
+	if (!IsA(expr, ArrayExpr))
+		return IsA(expr, Param) || IsA(expr, Const);
+	foreach(cell, ((const ArrayExpr *) expr)->elements)
+		if (!IsPlain(lfirst(cell)))
+			return false;
+	return true;
+}
+
+/*
+ * Copy the scan's keys.  They are known if each that differs by row is plain.
+ * Those of the order are among the scan's runtime keys, too.
+ */
+static void
+CopyKeys(ReadAhead *state)
+{
+	const IndexScanState *scan = state->scan;
+
+	state->keys = palloc(scan->iss_NumScanKeys * sizeof(ScanKeyData));
+	memcpy(state->keys, scan->iss_ScanKeys, scan->iss_NumScanKeys * sizeof(ScanKeyData));
+	state->runtime_keys = palloc(scan->iss_NumRuntimeKeys * sizeof(IndexRuntimeKeyInfo));
+	state->nruntime = 0;
+	state->knows_keys = true;
+	for (int i = 0; i < scan->iss_NumRuntimeKeys; i++)
+	{
+		IndexRuntimeKeyInfo key = scan->iss_RuntimeKeys[i];
+
+		if (key.scan_key < scan->iss_ScanKeys ||
+			key.scan_key >= scan->iss_ScanKeys + scan->iss_NumScanKeys)
+			continue;
+		state->knows_keys &= IsPlain((const Node *) key.key_expr->expr);
+		key.scan_key = state->keys + (key.scan_key - scan->iss_ScanKeys);
+		state->runtime_keys[state->nruntime++] = key;
+	}
+}
+
 void
 GgTellReadAhead(const PlanState *join)
 {
@@ -215,6 +297,9 @@ GgTellReadAhead(const PlanState *join)
 	wanted.param = lsecond_int(((const CustomScan *) state->css.ss.ps.plan)->custom_private);
 	(void) FindScan(innerPlanState(join), &wanted);
 	state->scan = wanted.scan;
+	state->params = ((const NestLoop *) join->plan)->nestParams;
+	if (state->scan != NULL && state->scan->iss_ScanKeys != NULL)
+		CopyKeys(state);
 }
 
 const GgNodeKind gg_read_ahead = {

@@ -301,16 +301,27 @@ typedef struct GgListsAhead GgListsAhead;
 /* To be set in so->ahead of a scan whose next queries will be known.  It is empty. */
 extern GgListsAhead *GgNewListsAhead(void);
 
+/* The scan's keys for an outer row. */
+typedef struct GgKeysAhead
+{
+	const ScanKeyData *keys;
+	int			nkeys;
+	bool		change;			/* they may be others for other rows */
+} GgKeysAhead;
+
 /*
  * For how many of its next queries a scan would find what it is asked for at once, and the bytes
- * that each takes.  0: only for one.
+ * that each takes.  0: only for one.  knows_keys: queries will come with their keys.
  */
-extern uint32 GgRoomAhead(const GgScanOpaque *so, Size *bytes);
+extern uint32 GgRoomAhead(const GgScanOpaque *so, bool knows_keys, Size *bytes);
 
-/* Drop all queries; add one of the scan of this index; ask a device for the lists of all. */
+/*
+ * Drop all queries; add one of the scan of this index; ask a device for the lists of all, and say
+ * for how many.
+ */
 extern void GgForgetAhead(GgListsAhead *ahead);
-extern void GgAddAhead(GgListsAhead *ahead, Relation index, Datum value);
-extern bool GgAskAhead(GgListsAhead *ahead);
+extern void GgAddAhead(GgListsAhead *ahead, Relation index, Datum value, const GgKeysAhead *keys);
+extern uint32 GgAskAhead(GgListsAhead *ahead);
 
 /* The scan is to ask for this.  True: keys has the answer.  Else the next queries ask for it. */
 extern bool GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches);

@@ -527,7 +527,9 @@ sub run_lists
 	@{ $s->{conditions} } = grep { !/^dim/ } @{ $s->{conditions} };
 	if (!$by_function)
 	{
-		push @{ $s->{conditions} }, 't.i4 > qs.q * 5' if chance(0.3);
+		push @{ $s->{conditions} },
+			one_of('t.i4 > qs.q * 5', 't.i4 > qs.q', 't.grp >= qs.q', 't.grp <> qs.q')
+			if chance(0.4);
 		if (chance(0.2))
 		{
 			push @{ $s->{conditions} }, "1 - (t.v $op qs.v) > qs.q / 10.0";
