@@ -28,12 +28,25 @@
  * thread does this for its own share of the D.
  */
 #include "stages.h"
+#include "engine/cpu/common/cpu.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/*
+ * Find which of the first `count` places of a list have a node that may be in a set of hashes,
+ * ascending.  Returns how many.  There is room for 16 more behind the last.
+ */
+typedef uint32_t (*near_places_fn) (const uint32_t *list, uint32_t count, const uint32_t *set,
+									uint32_t *found);
+
 typedef struct optimize_state
 {
+	near_places_fn near_places;
 	const uint32_t *knn;		/* n x k */
 	uint32_t	n;
 	uint32_t	k;
@@ -62,7 +75,52 @@ typedef struct unite_state
  * in 64.
  */
 #define SET_BITS		12
-#define SET_HASH(id)	((uint32_t) ((id) * 0x9E3779B1u) >> (32 - SET_BITS))
+#define SET_FACTOR		0x9E3779B1u
+#define SET_HASH(id)	((uint32_t) ((id) * SET_FACTOR) >> (32 - SET_BITS))
+
+static uint32_t
+near_places_plain(const uint32_t *list, uint32_t count, const uint32_t *set, uint32_t *found)
+{
+	uint32_t	nfound = 0;
+
+	for (uint32_t s = 0; s < count; s++)
+	{
+		uint32_t	hash = SET_HASH(list[s]);
+
+		found[nfound] = s;
+		nfound += set[hash / 32] >> hash % 32 & 1;
+	}
+	return nfound;
+}
+
+#if defined(__x86_64__)
+
+/* A build of 100,000 x 128 spends 15% of its time on detours so, and 20 to 25% without. */
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))) static uint32_t
+near_places_avx512(const uint32_t *list, uint32_t count, const uint32_t *set, uint32_t *found)
+{
+	__m512i		places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+	uint32_t	nfound = 0;
+
+	for (uint32_t s = 0; s < count; s += 16)
+	{
+		__mmask16	there = count - s >= 16 ? 0xFFFF : (__mmask16) ((1u << (count - s)) - 1);
+		__m512i		ids = _mm512_maskz_loadu_epi32(there, list + s);
+		__m512i		products = _mm512_mullo_epi32(ids, _mm512_set1_epi32((int) SET_FACTOR));
+		__m512i		hashes = _mm512_srli_epi32(products, 32 - SET_BITS);
+		__m512i		words = _mm512_i32gather_epi32(_mm512_srli_epi32(hashes, 5), set, 4);
+		__m512i		bits = _mm512_sllv_epi32(_mm512_set1_epi32(1),
+											 _mm512_and_si512(hashes, _mm512_set1_epi32(31)));
+		__mmask16	near = _mm512_mask_test_epi32_mask(there, words, bits);
+
+		_mm512_storeu_si512(found + nfound, _mm512_maskz_compress_epi32(near, places));
+		nfound += (uint32_t) __builtin_popcount(near);
+		places = _mm512_add_epi32(places, _mm512_set1_epi32(16));
+	}
+	return nfound;
+}
+
+#endif							/* __x86_64__ */
 
 /*
  * Count the detours of A's edges; ranks holds for each node its rank in A's list plus 1, or 0.
@@ -75,30 +133,24 @@ static void
 count_detours(const optimize_state *state, const uint32_t *list, uint32_t length,
 			  const uint16_t *ranks, uint32_t *detours)
 {
-	uint64_t	set[(1 << SET_BITS) / 64] = {0};
+	uint32_t	set[(1 << SET_BITS) / 32] = {0};
 
 	for (uint32_t r = 0; r < length; r++)
 	{
-		set[SET_HASH(list[r]) / 64] |= UINT64_C(1) << SET_HASH(list[r]) % 64;
+		set[SET_HASH(list[r]) / 32] |= 1u << SET_HASH(list[r]) % 32;
 		detours[r] = 0;
 	}
 	for (uint32_t b = 0; b + 1 < length; b++)
 	{
 		const uint32_t *hop = state->knn + (size_t) list[b] * state->k;
-		uint16_t	found[GG_MAX_DEGREE];
-		uint32_t	nfound = 0,
+		uint32_t	found[GG_MAX_DEGREE + 16];
+		uint32_t	nfound,
 					ndetours = 0;
 
 		if (b + 3 < length)
 			for (uint32_t s = 0; s < state->k; s += 16)
 				__builtin_prefetch(state->knn + (size_t) list[b + 3] * state->k + s);
-		for (uint32_t s = 0; s + 1 < length; s++)
-		{
-			uint32_t	hash = SET_HASH(hop[s]);
-
-			found[nfound] = (uint16_t) s;
-			nfound += (uint32_t) (set[hash / 64] >> hash % 64 & 1);
-		}
+		nfound = state->near_places(hop, length - 1, set, found);
 		/* the hop's list may end early: GG_NO_NODE passes for a neighbour at times, too */
 		while (nfound > 0 && hop[found[nfound - 1]] == GG_NO_NODE)
 			nfound--;
@@ -288,10 +340,15 @@ gg_cpu_optimize_run(gg_pool *pool, const gg_near_lists *lists, uint32_t degree, 
 				k = lists->k;
 	int			threads = gg_pool_threads(pool);
 	optimize_state state = {
-		.knn = lists->ids, .n = n, .k = k, .degree = degree, .order = order
+		.near_places = near_places_plain, .knn = lists->ids, .n = n, .k = k, .degree = degree,
+		.order = order
 	};
 	gg_status	status = gg_ok();
 
+#if defined(__x86_64__)
+	if (gg_simd_in_use() == GG_SIMD_AVX512)
+		state.near_places = near_places_avx512;
+#endif
 	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)
 		return gg_fail(GG_EINVAL, __func__,
 					   "list length %u or degree %u is not in 1 .. %u", k, degree, GG_MAX_DEGREE);
