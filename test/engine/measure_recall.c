@@ -13,76 +13,12 @@
  *
  *	make -C test/engine all NAMES=measure_recall
  */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include "../../src/engine/cpu/serve/index.h"
 #include "algorithm_option.h"
-#include "harness.h"
+#include "measure_tools.h"
 
 #define K 10
 #define LID_K 100
 #define MADE_QUERIES 1000
-
-static void
-need_ok(gg_status status)
-{
-	if (status.code == GG_OK)
-		return;
-	fprintf(stderr, "%s: %s (code %d)\n", status.where, status.message, (int) status.code);
-	exit(1);
-}
-
-/* Processor time: the machine may have other things to do. */
-static double
-cpu_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
-}
-
-static gg_metric
-parse_metric(const char *name)
-{
-	static const char *const names[] = {"l2", "ip", "cosine", "l1"};
-
-	for (int i = 0; i < 4; i++)
-	{
-		if (strcmp(name, names[i]) == 0)
-			return (gg_metric) (i + 1);
-	}
-	fprintf(stderr, "no metric %s\n", name);
-	exit(2);
-}
-
-static float *
-read_floats(const char *path, size_t *count)
-{
-	FILE	   *file = fopen(path, "rb");
-	float	   *floats;
-	long		bytes;
-
-	if (file == NULL || fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0)
-	{
-		perror(path);
-		exit(2);
-	}
-	rewind(file);
-	floats = malloc((size_t) bytes + 1);
-	*count = (size_t) bytes / sizeof(float);
-	if (floats == NULL || fread(floats, sizeof(float), *count, file) != *count)
-	{
-		perror(path);
-		exit(2);
-	}
-	fclose(file);
-	return floats;
-}
 
 /* Distances a query takes, which the engine does not report: one walk each over the same graph. */
 typedef struct counted
@@ -160,38 +96,6 @@ parse_search(const char *text, gg_search_params *params, gg_codes *codes)
 	}
 }
 
-/* An index with codes of the rows, which it copies. */
-static gg_index *
-coded_index(const gg_dataset *data, const gg_graph *graph, gg_codes codes)
-{
-	gg_shape	shape = {.capacity = data->n,.dim = data->dim,.element = data->element,
-						 .metric = data->metric,.degree = graph->degree,
-						 .npivots = graph->npivots,.codes = codes};
-	size_t		row_bytes = data->dim * gg_element_size(data->element);
-	double		began;
-	gg_index   *index;
-
-	need_ok(gg_cpu_engine.index_create(&shape, &index));
-	need_ok(gg_cpu_engine.index_write(index, GG_PART_ROWS, 0, data->rows, data->n * row_bytes));
-	need_ok(gg_cpu_engine.index_write(index, GG_PART_ADJACENCY, 0, graph->adjacency,
-									  (uint64_t) data->n * graph->degree * sizeof(uint32_t)));
-	for (uint32_t i = 0; i < graph->npivots; i++)
-	{
-		uint64_t	at = (uint64_t) i * (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t);
-
-		need_ok(gg_cpu_engine.index_write(index, GG_PART_PIVOTS, at, &graph->pivots[i],
-										  sizeof(uint32_t)));
-		need_ok(gg_cpu_engine.index_write(index, GG_PART_PIVOTS, at + sizeof(uint32_t),
-										  graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-										  GG_PIVOT_DEGREE * sizeof(uint32_t)));
-	}
-	began = cpu_seconds();
-	need_ok(gg_cpu_engine.index_finish(index, data->n, NULL));
-	printf("codes of %u bytes, made in %.2f us each\n", index->coder.record_bytes,
-		   (cpu_seconds() - began) / data->n * 1e6);
-	return index;
-}
-
 /* Distances of the walk of query q over an index with codes. */
 static uint64_t
 coded_distances(gg_index *index, gg_walk *walk, const gg_search_params *params,
@@ -232,7 +136,7 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 
 	parse_search(search, &chosen, &codes);
 	if (codes != GG_CODES_NONE)
-		index = coded_index(data, graph, codes);
+		index = copied_index(data, graph, codes);
 	else
 		need_ok(gg_cpu_engine.index_open(data, graph, &one, &index));
 	need_ok(gg_walk_create(&walk));
@@ -320,15 +224,8 @@ main(int argc, char **argv)
 	else
 	{
 		size_t		count;
-		float	   *rows = read_floats(argv[2], &count);
 
-		data.dim = (uint32_t) atoi(argv[4]);
-		data.metric = parse_metric(argv[5]);
-		data.element = GG_ELEMENT_F32;
-		data.n = (uint32_t) (count / data.dim);
-		data.rows = rows;
-		for (uint32_t i = 0; i < data.n; i++)
-			gg_query_prepare(data.metric, rows + (size_t) i * data.dim, data.dim);
+		data = read_rows(argv[2], argv[4], argv[5]);
 		queries = read_floats(argv[3], &count);
 		nq = (uint32_t) (count / data.dim);
 	}

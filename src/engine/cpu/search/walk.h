@@ -238,6 +238,7 @@ struct gg_walk
 	/* the pivot walk: its list holds keys of (distance, slot), slot = order of loading */
 	uint64_t	pivot_list[PIVOT_LIST_MAX];
 	uint32_t	pivot_listed;
+	uint32_t	pivots_sorted;	/* so many of the list are in order, all others are farther */
 	uint32_t	pivot_unexpanded;	/* all before it are expanded */
 	pivot_links *pivot_slots;
 	size_t		pivot_slots_allocated;
