@@ -238,7 +238,7 @@ sub cut
 
 # ---- statements
 
-my (%count, @wrong, $disorder);
+my (%count, @wrong);
 
 # The rows of a statement, or nothing where it fails, as it may.
 sub try
@@ -260,14 +260,9 @@ sub try
 	return if $error->{code} =~ /^(0A000|54000)$/ && $hint =~ /REINDEX/;
 	# what PostgreSQL itself finds
 	return if $error->{code} eq 'XX001' && $error->{message} =~ /^invalid page in block \d+/;
-	# the executor computes the distance of a row that is stored rounded
-	return note_disorder()
-		if $error->{code} eq 'XX000' && $error->{message} eq 'index returned tuples in wrong order';
 	push @wrong, "$sql\n\t$error->{code} $error->{message} HINT: $hint";
 	return;
 }
-
-sub note_disorder { $disorder = 1; return }
 
 # What is wrong with answers of scans, in a way that a check must find.
 sub scan
@@ -277,7 +272,6 @@ sub scan
 	my $order = "ORDER BY val <-> '$query'";
 	my @odd;
 
-	$disorder = 0;
 	my $all = try($c, $table, "SELECT id FROM $table $order");
 	if ($all)
 	{
@@ -305,7 +299,6 @@ sub scan
 			$last = $distance;
 		}
 	}
-	push @odd, 'rows are out of order' if $disorder;
 	return @odd;
 }
 
