@@ -275,6 +275,17 @@ GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 #define GG_PLANNER_ARGUMENTS	parse, query_string, cursor_options, params
 #endif
 
+/* Up to 17 who runs the executor says whether that is the only time. */
+#if PG_VERSION_NUM >= 180000
+#define GG_RUN_PARAMETERS \
+	QueryDesc *query, ScanDirection direction, uint64 count
+#define GG_RUN_ARGUMENTS		query, direction, count
+#else
+#define GG_RUN_PARAMETERS \
+	QueryDesc *query, ScanDirection direction, uint64 count, bool once
+#define GG_RUN_ARGUMENTS		query, direction, count, once
+#endif
+
 /* The hook that is called for each table of a query before its conditions are looked at. */
 #if PG_VERSION_NUM >= 190000
 #define GgTableHook				build_simple_rel_hook_type

@@ -36,6 +36,7 @@ _PG_init(void)
 	GgInitGroupPaths();
 	GgInitExplain();
 	GgInitExpectedRows();
+	GgInitWrongOrder();
 	GgInitRecentBuffers();
 	GgInitMerges();
 	GgInitCalibration();

@@ -792,6 +792,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 		IndexOrderByDistance least = {GgBoundOf(&so->bound, so->distance), false};
 
 		index_store_float8_orderby_distances(scan, &type, &least, true);
+		GgNoteBound(so);
 	}
 	MemoryContextSwitchTo(old);
 	return found;
@@ -861,6 +862,7 @@ ggendscan(IndexScanDesc scan)
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 
 	CountScan(so);
+	GgForgetBound(so);
 	EndStreams(so);
 	GgEndTableOrder(so);
 	MemoryContextDelete(so->context);

@@ -464,6 +464,14 @@ extern double GgRowsUntilLimit(const GgScanOpaque *so);
 /* Read from the key of the order what a scan is told. */
 extern void GgReadExpected(GgScanOpaque *so, ScanKey key);
 
+/* ---- wrong_order.c ------------------------------------------------------ */
+
+extern void GgInitWrongOrder(void);
+
+/* The scan returns a row with a bound; it ends. */
+extern void GgNoteBound(const GgScanOpaque *so);
+extern void GgForgetBound(const GgScanOpaque *so);
+
 /* ---- within.c ------------------------------------------------------------ */
 
 /* Conditions that end a scan. */

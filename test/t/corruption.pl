@@ -13,6 +13,7 @@ use constant NO_NODE => 0xFFFFFFFF;
 # Name => [what to do to the file, what the check says, whether it takes the table to see it].
 # The code returns the block that the message must name, or undef for none.
 my $nan = pack 'L', 0x7FC00000;
+my $far;
 my %cases = (
 	magic => [ sub { patch($_[0], META, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
 	version => [ sub { patch($_[0], META, META_VERSION, pack('L', 99)); undef },
@@ -105,6 +106,9 @@ my %cases = (
 		undef }, qr/the table has another vector in the row of the TID \(0,8\)/, 1 ],
 	vector_half => [ sub { patch($_[0], VECTORS, 7 * ROW / 2,
 		peek($_[0], VECTORS, 7 * ROW / 2, 1) ^ "\1"); undef },
+		qr/the table has another vector in the row of the TID \(0,8\)/, 1 ],
+	vector_half_far => [
+		sub { $far = patch($_[0], VECTORS, 7 * ROW / 2, pack('S', 0x6000)); undef },
 		qr/the table has another vector in the row of the TID \(0,8\)/, 1 ],
 	vector_code => [ sub { patch($_[0], CODES, 16 * 8, peek($_[0], CODES, 16 * 8, 1) ^ "\1");
 		undef }, qr/the table has another vector in the row of the TID \(0,\d+\)/, 1 ],
@@ -255,7 +259,7 @@ my %cases = (
 my $node = new_node('corruption');
 for my $case (sort keys %cases)
 {
-	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : $case eq 'vector_half' ?
+	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : $case =~ /^vector_half/ ?
 		qw(l2 float16) : $case =~ /^(?:vector_code|mean)/ ? qw(l2 int8) : qw(l2 float32);
 	my $columns = $case =~ /^filter/ ? ', cat, name' : '';
 	# a mean is taken of 1,000 rows or more
@@ -318,6 +322,8 @@ SELECT gpugraph_learn('${case}_idx', ARRAY['[1,1,1,1]', '[2,3,4,5]']::vector[], 
 SQL
 	is(join("\n", grep { !/XX002: index "${case}_idx" is corrupted at block|0A000:/ }
 		$errors =~ /ERROR: +(.*)/g), '', "$case: errors name index and block");
+	like($errors, qr/XX002: .*at block $far: a row of the table is nearer than the index has it/,
+		"$case: what the executor notices") if $case eq 'vector_half_far';
 	is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $pid,
 		"$case: the server lives");
 

@@ -4,11 +4,15 @@
 # gpugraph_check() finds. No process crashes, nothing runs for ever, and no row comes that the table
 # has not, or that a condition leaves out. REINDEX repairs all of it.
 #
+# doc/damage.md has by kind of page which damage may make which answers wrong. An answer that is
+# wrong in another way fails, whatever the check finds.
+#
 # A round has a copy of a database, whose indexes have segments, pieces, gaps, learned edges and a
 # delta, and damages all of them before anybody has read them: most of its time is the copy's.
 use strict;
 use warnings;
 
+use File::Basename qw(dirname);
 use File::Copy qw(copy);
 use List::Util qw(shuffle);
 use PostgreSQL::Test::Utils;
@@ -21,7 +25,11 @@ use Torture;
 
 use constant TIMEOUT => 60;
 
-my $node = service_node('corruption', conf => <<'CONF');
+# With every third seed pages have checksums, and nothing is wrong but what a page of before makes
+# so.
+my $checksums = ($ENV{TORTURE_SEED} || 1) % 3 == 0;
+my $node = service_node('corruption',
+	init => { extra => [ $checksums ? '--data-checksums' : () ] }, conf => <<'CONF');
 log_statement = none
 autovacuum = off
 restart_after_crash = on
@@ -104,13 +112,56 @@ SQL
 	return;
 }
 
+# ---- what doc/damage.md says
+
+my @kinds = qw(- metapage vectors adjacency tids pivots offsets delta free directory taken filters
+	codes sample mean calibration);
+my (%listed, %met);
+
+sub read_list
+{
+	my $text = slurp_file(dirname(__FILE__) . '/../../doc/damage.md');
+
+	while ($text =~ /^\| (\w+) \| (contents|before) \|.*\| ([a-z, ]+) \|$/mg)
+	{
+		$listed{"$1 $2"} = { map { $_ => 1 } split /, /, $3 };
+	}
+	for my $kind (grep { !/^-|taken/ } @kinds)
+	{
+		ok($listed{"$kind $_"}, "$kind, $_: listed") for qw(contents before);
+	}
+	return;
+}
+
+# The kinds of a file's blocks, by its directory.
+sub kinds_of
+{
+	my ($path) = @_;
+	my @kind = ('free') x ((-s $path) / PAGE);
+
+	for my $extent (@{ read_directory($path)->{extents} })
+	{
+		my ($start, $nblocks, undef, $kind) = @$extent;
+
+		$kind[$_] = $kinds[$kind] for $start .. $start + $nblocks - 1;
+	}
+	$kind[0] = 'metapage';
+	return map { $_ eq 'taken' ? 'free' : $_ } @kind;
+}
+
 # ---- damage
+
+my (@kind_now, %hit);	# kinds of blocks of the file that is damaged; what was done to which kind
+
+sub note_hit { my ($block, $damage) = @_; $hit{"$kind_now[$block] $damage"} = 1; return }
 
 sub put_bytes
 {
 	my ($path, $block, $offset, $bytes) = @_;
 	my $page = read_page($path, $block);
 
+	# header and stamp are noticed, but for bits that say nothing
+	note_hit($block, 'contents') if $offset + length $bytes > HEADER && $offset < PAGE - STAMP;
 	substr($page, $offset, length $bytes) = $bytes;
 	write_page($path, $block, substr $page, 0, PAGE);
 	return "$block+$offset=" . unpack 'H*', $bytes;
@@ -161,6 +212,26 @@ sub damage_kind
 	} 1 .. one_of(1, 1, 2, 8, 20);
 }
 
+# What a page holds of rows, lists or words comes from another page of its kind, or has moved by
+# some bytes: header and stamp are right, and most numbers are possible ones.
+sub damage_contents
+{
+	my ($path) = @_;
+	my %blocks;
+
+	push @{ $blocks{ $kind_now[$_] } }, $_ for grep { $kind_now[$_] ne 'free' } 1 .. $#kind_now;
+	return map {
+		my $kind = one_of(sort keys %blocks);
+		my ($block, $other) = map { one_of(@{ $blocks{$kind} }) } 1, 2;
+		my $used = lower(read_page($path, $block)) - HEADER;
+		my $moved = $block == $other || chance(0.5) ? 4 * number($used / 4) : 0;
+		my $bytes = substr read_page($path, $other), HEADER, $used;
+
+		put_bytes($path, $block, HEADER, substr($bytes, $moved) . substr $bytes, 0, $moved);
+		"$block $kind, contents of $other moved by $moved";
+	} 1 .. one_of(1, 1, 2);
+}
+
 sub damage_meta
 {
 	my ($path) = @_;
@@ -202,6 +273,7 @@ sub damage_pages
 			[ PAGE / 2, PAGE / 2 ], [ 0, HEADER ]) };
 		my $now = read_page($path, $block);
 
+		note_hit($block, $length < PAGE ? 'contents' : 'before') if $length > HEADER;
 		substr($now, $at, $length) = substr $page, $at, $length;
 		write_page($path, $block, $now);
 		sprintf '%d+%d..%d of %s', $block, $at, $at + $length,
@@ -238,7 +310,7 @@ sub cut
 
 # ---- statements
 
-my (%count, @wrong, $disorder);
+my (%count, @wrong);
 
 # The rows of a statement, or nothing where it fails, as it may.
 sub try
@@ -258,16 +330,13 @@ sub try
 	return if $error->{code} eq 'XX002' && $hint =~ /REINDEX/ && $error->{detail} =~ /block \d+/
 		&& $error->{message} eq "could not load index \"${table}_idx\" onto the device";
 	return if $error->{code} =~ /^(0A000|54000)$/ && $hint =~ /REINDEX/;
+	return if $checksums && ($error->{detail} // '') =~ /invalid page in block \d+/
+		&& $error->{message} eq "could not load index \"${table}_idx\" onto the device";
 	# what PostgreSQL itself finds
 	return if $error->{code} eq 'XX001' && $error->{message} =~ /^invalid page in block \d+/;
-	# the executor computes the distance of a row that is stored rounded
-	return note_disorder()
-		if $error->{code} eq 'XX000' && $error->{message} eq 'index returned tuples in wrong order';
 	push @wrong, "$sql\n\t$error->{code} $error->{message} HINT: $hint";
 	return;
 }
-
-sub note_disorder { $disorder = 1; return }
 
 # What is wrong with answers of scans, in a way that a check must find.
 sub scan
@@ -277,16 +346,17 @@ sub scan
 	my $order = "ORDER BY val <-> '$query'";
 	my @odd;
 
-	$disorder = 0;
-	my $all = try($c, $table, "SELECT id FROM $table $order");
-	if ($all)
+	for my $cat (undef, 3)
 	{
+		my $where = defined $cat ? "WHERE cat = $cat" : '';
+		my $all = try($c, $table, "SELECT id FROM $table $where $order") or next;
+		my %wanted = map { !defined $cat || $rows->{$_} == $cat ? ($_ => 1) : () } keys %$rows;
 		my %seen;
 
 		$seen{ $_->[0] }++ for @$all;
-		push @wrong, "a foreign row: $_" for grep { !exists $rows->{$_} } keys %seen;
-		push @odd, 'a row comes twice' if @$all != keys %seen;
-		push @odd, 'a row is missing' if keys %seen < keys %$rows;
+		push @wrong, "a foreign row: $_" for grep { !$wanted{$_} } keys %seen;
+		push @odd, 'twice' if @$all != keys %seen;
+		push @odd, 'missing' if keys %seen < keys %wanted;
 	}
 	for my $where ('WHERE cat = 3', 'WHERE cat IN (1, 4)', '')
 	{
@@ -301,11 +371,10 @@ sub scan
 			push @wrong, "$where: a foreign row: $id" if !exists $rows->{$id}
 				|| $rows->{$id} != $cat || ($where =~ /= 3/ && $cat != 3)
 				|| ($where =~ /IN/ && $cat != 1 && $cat != 4);
-			push @odd, 'rows are out of order' if $distance < $last * 0.99999;
+			push @odd, 'order' if $distance < $last * 0.99999;
 			$last = $distance;
 		}
 	}
-	push @odd, 'rows are out of order' if $disorder;
 	return @odd;
 }
 
@@ -320,9 +389,19 @@ sub rows_of
 	return \%rows;
 }
 
+# Is an answer that is wrong in this way listed for what was damaged?
+sub is_listed
+{
+	my ($odd, $hit) = @_;
+	my @by = grep { $listed{$_}{$odd} && (!$checksums || / before$/) } keys %$hit;
+
+	$met{"$_: $odd"}++ for @by == 1 ? @by : ();
+	return @by > 0;
+}
+
 sub use_index
 {
-	my ($c, $table, $noticed) = @_;
+	my ($c, $table, $noticed, $hit) = @_;
 	my $dim = $tables{$table}[0];
 	my $rows = rows_of($c, $table);
 	my $device = chance(0.4);
@@ -333,6 +412,8 @@ sub use_index
 	my @odd = scan($c, $table, $rows);
 
 	push @wrong, "@odd, and no scan notices" if @odd && $noticed;
+	push @wrong, "$_, which is listed for none of " . join ', ', sort keys %$hit
+		for grep { !is_listed($_, $hit) } @odd;
 	if (@odd && try($c, $table, $check))
 	{
 		push @wrong, "@odd, and the check finds nothing";
@@ -365,6 +446,7 @@ sub use_index
 	return;
 }
 
+read_list();
 make_pattern();
 my $number = 0;
 my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
@@ -372,16 +454,22 @@ my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 rounds('corruption', sub {
 	my ($round) = @_;
 	my $database = 'copy_' . $number++;
-	my (%how, %done, @all);
+	my (%how, %done, %hits, @all);
 
 	$node->safe_psql('postgres', "CREATE DATABASE $database TEMPLATE pattern STRATEGY file_copy");
 	my $oid = $node->safe_psql('postgres',
 		"SELECT oid FROM pg_database WHERE datname = '$database'");
 	for my $table (sort keys %tables)
 	{
-		$how{$table} = weighted(\&damage_kind => 5, \&damage_meta => 4, \&damage_bits => 3,
-			\&damage_pages => 3, \&damage_places => 3, \&cut => 0.5);
-		$done{$table} = [ $how{$table}->($node->data_dir . "/base/$oid/$file{$table}", $table) ];
+		$how{$table} = weighted(\&damage_kind => 4, \&damage_contents => 6,
+			\&damage_meta => 4, \&damage_bits => 3, \&damage_pages => 3, \&damage_places => 3,
+			\&cut => 0.5);
+		my $path = $node->data_dir . "/base/$oid/$file{$table}";
+
+		@kind_now = kinds_of($path);
+		%hit = ();
+		$done{$table} = [ $how{$table}->($path, $table) ];
+		$hits{$table} = {%hit};
 		my %blocks = map { /^(\d+)/ ? ($1 => 1) : () } @{ $done{$table} };
 
 		$count{'damaged pages'} += keys %blocks;
@@ -395,7 +483,7 @@ rounds('corruption', sub {
 
 			query($c, 'SET statement_timeout = ' . 1000 * TIMEOUT . '; SET enable_sort = off;
 				SET gpugraph.max_scan_tuples = 2000000000');
-			use_index($c, $table, $how{$table} == \&damage_places);
+			use_index($c, $table, $how{$table} == \&damage_places, $hits{$table});
 			1;
 		} or push @wrong, $@;
 		push @all, "$table: @{ $done{$table} }", @wrong if @wrong;
@@ -407,6 +495,7 @@ rounds('corruption', sub {
 	return @all;
 });
 note join ', ', map { "$count{$_} $_" } sort keys %count;
+note "by one kind alone: $met{$_} x $_" for sort keys %met;
 unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC/, 'no process crashed');
 
 $node->stop;
