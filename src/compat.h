@@ -518,24 +518,16 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 	return true;
 }
 
-/* A scan of an index in the order of one distance. */
+/* A scan of an index by so many conditions, in the order of so many distances. */
 #if PG_VERSION_NUM >= 190000
-#define GgBeginOrderedScan(heap, index, snapshot) \
-	index_beginscan(heap, index, snapshot, NULL, 0, 1, SO_NONE)
+#define GgBeginScan(heap, index, snapshot, nkeys, norders) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, norders, SO_NONE)
 #elif PG_VERSION_NUM >= 180000
-#define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, NULL, 0, 1)
+#define GgBeginScan(heap, index, snapshot, nkeys, norders) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, norders)
 #else
-#define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, 0, 1)
-#endif
-
-/* A scan of an index by one key. */
-#if PG_VERSION_NUM >= 190000
-#define GgBeginKeyScan(heap, index, snapshot) \
-	index_beginscan(heap, index, snapshot, NULL, 1, 0, SO_NONE)
-#elif PG_VERSION_NUM >= 180000
-#define GgBeginKeyScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, NULL, 1, 0)
-#else
-#define GgBeginKeyScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, 1, 0)
+#define GgBeginScan(heap, index, snapshot, nkeys, norders) \
+	index_beginscan(heap, index, snapshot, nkeys, norders)
 #endif
 
 /* The snapshot that sees chunks of a TOAST table; before 18 it is made in *own. */

@@ -492,15 +492,9 @@ cover_components(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 	GG_CUDA_TRY(cudaMemsetAsync(united.get(), 0, united.bytes(), run.stream));
 	own_root_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>(n, above.get());
 	GG_CUDA_LAUNCHED("own_root_kernel");
-	for (uint64_t first = 0; first < n; first += slice)
-	{
-		const uint32_t rows = gg_cuda_slice(n, first, slice);
-
-		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(lists, length, first, rows, above.get(), united.get());
-		GG_CUDA_LAUNCHED("unite_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+	GG_SWEEP(n, slice, run, pace, "unite_kernel",
+		(unite_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
+		 (lists, length, first, count, above.get(), united.get())));
 	if (lists.metric != GG_METRIC_IP)
 	{
 		unite_rest_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>
@@ -721,15 +715,9 @@ cover_nodes(const gg_cuda_knn &lists, uint32_t n, const gg_cuda_run &run,
 		if (had >= most)
 			break;
 		for (uint8_t hop = 1; hop <= GG_COVER_HOPS; hop++)
-			for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
-			{
-				const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
-
-				hop_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-					(knn, k, length, hop, first, rows, hops.get());
-				GG_CUDA_LAUNCHED("hop_kernel");
-				GG_TRY(pace.step(run.stream, run.control, __func__));
-			}
+			GG_SWEEP(n, GG_PASS_ROWS, run, pace, "hop_kernel",
+				(hop_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
+				 (knn, k, length, hop, first, count, hops.get())));
 		for (uint64_t first = 0; first < n && pivots.size() < most; first += slice)
 		{
 			const uint32_t rows = gg_cuda_slice(n, first, slice);

@@ -721,25 +721,13 @@ make_offers(extending *e)
 	GG_TRY(e->starts.allocate((uint64_t) found.n + 1, e->run.meter));
 	GG_TRY(gg_cuda_allocate_large(&e->offers, found.entries + 1, e->run.control, e->run.meter));
 	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), e->run.stream));
-	for (uint64_t first = 0; first < found.entries; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(found.entries, first, step);
-
-		count_offers_kernel<<<gg_cuda_blocks(count, 256), 256, 0, e->run.stream>>>
-			(found, first, counts.get());
-		GG_CUDA_LAUNCHED("count_offers_kernel");
-		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
-	}
+	GG_SWEEP(found.entries, step, e->run, pace, "count_offers_kernel",
+		(count_offers_kernel<<<gg_cuda_blocks(count, 256), 256, 0, e->run.stream>>>
+		 (found, first, counts.get())));
 	GG_TRY(gg_cuda_starts(counts.get(), (uint64_t) found.n + 1, e->run.stream, e->starts.get()));
-	for (uint64_t first = 0; first < found.entries; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(found.entries, first, step);
-
-		scatter_offers_kernel<<<gg_cuda_blocks(count, 256), 256, 0, e->run.stream>>>
-			(found, e->starts.get(), first, counts.get(), e->offers.get());
-		GG_CUDA_LAUNCHED("scatter_offers_kernel");
-		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
-	}
+	GG_SWEEP(found.entries, step, e->run, pace, "scatter_offers_kernel",
+		(scatter_offers_kernel<<<gg_cuda_blocks(count, 256), 256, 0, e->run.stream>>>
+		 (found, e->starts.get(), first, counts.get(), e->offers.get())));
 	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
@@ -778,27 +766,15 @@ unite_lists(extending *e)
 	args.changed = e->changed;
 	GG_TRY(pace.create());
 	length = list_room(&args, stored, OFFERS);
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, step);
-
+	GG_SWEEP(n, step, e->run, pace, "base_lists_kernel",
 		GG_SWITCH_LONG_LENGTH(length, (base_lists_kernel<R>
 			<<<gg_cuda_blocks(count, list_shape<R>::WARPS_OF), list_shape<R>::WARPS_OF * 32, 0,
-			e->run.stream>>>(args, (uint32_t) first)));
-		GG_CUDA_LAUNCHED("base_lists_kernel");
-		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
-	}
+			e->run.stream>>>(args, (uint32_t) first))));
 	length = list_room(&args, e->plan->together ? stored : k, e->plan->width);
-	for (uint64_t first = 0; first < args.nothers; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(args.nothers, first, step);
-
+	GG_SWEEP(args.nothers, step, e->run, pace, "other_lists_kernel",
 		GG_SWITCH_LONG_LENGTH(length, (other_lists_kernel<R>
 			<<<gg_cuda_blocks(count, list_shape<R>::WARPS_OF), list_shape<R>::WARPS_OF * 32, 0,
-			e->run.stream>>>(args, (uint32_t) first)));
-		GG_CUDA_LAUNCHED("other_lists_kernel");
-		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
-	}
+			e->run.stream>>>(args, (uint32_t) first))));
 	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 

@@ -691,15 +691,9 @@ sort_into_cells(const gg_cuda_lists &lists, uint32_t n, uint32_t ncells, uint32_
 	GG_TRY(sums.allocate((uint64_t) ncells + 1, run.meter));
 	GG_TRY(largest.allocate(1, run.meter));
 	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), run.stream));
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t rows = gg_cuda_slice(n, first, step);
-
-		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(lists, (uint32_t) first, rows, sizes.get());
-		GG_CUDA_LAUNCHED("cell_sizes_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+	GG_SWEEP(n, step, run, pace, "cell_sizes_kernel",
+		(cell_sizes_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
+		 (lists, (uint32_t) first, count, sizes.get())));
 	cell_parts_kernel<<<gg_cuda_blocks((uint64_t) ncells + 1, 256), 256, 0, run.stream>>>
 		(sizes.get(), ncells, max_rows, parts.get());
 	GG_CUDA_LAUNCHED("cell_parts_kernel");
@@ -716,29 +710,17 @@ sort_into_cells(const gg_cuda_lists &lists, uint32_t n, uint32_t ncells, uint32_
 	GG_TRY(gg_cuda_allocate_large(&cells->members, (uint64_t) n * slots, run.control, run.meter));
 	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), run.stream));
 	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), run.stream));
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t rows = gg_cuda_slice(n, first, step);
-
-		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(lists, sums.get(), (uint32_t) first, rows, counts.get());
-		GG_CUDA_LAUNCHED("place_counts_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+	GG_SWEEP(n, step, run, pace, "place_counts_kernel",
+		(place_counts_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
+		 (lists, sums.get(), (uint32_t) first, count, counts.get())));
 	GG_TRY(exclusive_sum(counts.get(), cells->starts.get(), places + 1, run.stream));
 	largest_cell_kernel<<<gg_cuda_blocks(cells->ncells, 256), 256, 0, run.stream>>>
 		(cells->starts.get(), slots, cells->ncells, largest.get());
 	GG_CUDA_LAUNCHED("largest_cell_kernel");
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t rows = gg_cuda_slice(n, first, step);
-
-		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(lists, sums.get(), (uint32_t) first, rows, cells->starts.get(), counts.get(),
-			 cells->members.get());
-		GG_CUDA_LAUNCHED("place_rows_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+	GG_SWEEP(n, step, run, pace, "place_rows_kernel",
+		(place_rows_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
+		 (lists, sums.get(), (uint32_t) first, count, cells->starts.get(), counts.get(),
+		  cells->members.get())));
 	GG_CUDA_TRY(cudaMemcpyAsync(&cells->largest, largest.get(), sizeof(uint32_t),
 								cudaMemcpyDeviceToHost, run.stream));
 	return gg_cuda_drain(run.stream, run.control, __func__);

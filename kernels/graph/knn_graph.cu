@@ -662,17 +662,11 @@ gg_cuda_gnnd_summaries(gnnd *g)
 	const uint32_t n = g->rows->n;
 	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
 
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, step);
-
+	GG_SWEEP(n, step, *g, g->pace, "summaries_kernel",
 		GG_SWITCH_LENGTH(g->length,
 			(summaries_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
 			 (*g->rows, g->lists, g->k, g->args.words, g->args.summary_seed, (uint32_t) first,
-			  g->summaries.get())));
-		GG_CUDA_LAUNCHED("summaries_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
-	}
+			  g->summaries.get()))));
 	return gg_ok();
 }
 
@@ -691,16 +685,10 @@ gg_cuda_gnnd_sample(gnnd *g)
 	GG_CUDA_TRY(cudaMemsetAsync(g->old.get(), 0xFF, g->old.bytes(), g->stream));
 	GG_CUDA_TRY(cudaMemsetAsync(g->updates.get(), 0, g->updates.bytes(), g->stream));
 	GG_TRY(g->pace.step(g->stream, g->control, __func__));
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, step);
-
+	GG_SWEEP(n, step, *g, g->pace, "sample_kernel",
 		GG_SWITCH_LENGTH(g->length,
 			(sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (args, (uint32_t) first)));
-		GG_CUDA_LAUNCHED("sample_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
-	}
+			 (args, (uint32_t) first))));
 	return gg_ok();
 }
 
@@ -755,16 +743,10 @@ gg_cuda_gnnd_update(gnnd *g, unsigned long long *changed)
 	const uint32_t n = g->rows->n;
 	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
 
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, step);
-
+	GG_SWEEP(n, step, *g, g->pace, "update_kernel",
 		GG_SWITCH_LENGTH(g->length,
 			(update_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (n, g->lists, g->k, g->offers.get(), (uint32_t) first, g->updates.get())));
-		GG_CUDA_LAUNCHED("update_kernel");
-		GG_TRY(g->pace.step(g->stream, g->control, __func__));
-	}
+			 (n, g->lists, g->k, g->offers.get(), (uint32_t) first, g->updates.get()))));
 	GG_CUDA_TRY(cudaMemcpyAsync(changed, g->updates.get(), sizeof(*changed),
 								cudaMemcpyDeviceToHost, g->stream));
 	GG_CUDA_TRY(cudaStreamSynchronize(g->stream));

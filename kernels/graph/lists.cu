@@ -150,16 +150,10 @@ gg_cuda_finish_lists(const gg_cuda_data *data, const gg_cuda_lists &lists, bool 
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
-	for (uint64_t first = 0; first < data->n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(data->n, first, step);
-
+	GG_SWEEP(data->n, step, run, pace, "finish_kernel",
 		GG_SWITCH_LENGTH(lists.length,
 			(finish_kernel<R>
 			 <<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, run.stream>>>
-			 (*data, lists, fill, (uint32_t) seed, (uint32_t) first, ids, distances)));
-		GG_CUDA_LAUNCHED("finish_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+			 (*data, lists, fill, (uint32_t) seed, (uint32_t) first, ids, distances))));
 	return gg_cuda_drain(run.stream, run.control, __func__);
 }

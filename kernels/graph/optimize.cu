@@ -190,26 +190,14 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, const gg_cuda_degrees 
 	GG_TRY(starts.allocate((uint64_t) n + 1, run.meter));
 	GG_TRY(gg_cuda_allocate_large(&keys, edges, run.control, run.meter));
 	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), run.stream));
-	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
-	{
-		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
-
-		in_degrees_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
-			(forward, edges, first, in_degrees.get());
-		GG_CUDA_LAUNCHED("in_degrees_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+	GG_SWEEP(edges, PASS_EDGES, run, pace, "in_degrees_kernel",
+		(in_degrees_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
+		 (forward, edges, first, in_degrees.get())));
 	GG_TRY(gg_cuda_starts(in_degrees.get(), (uint64_t) n + 1, run.stream, starts.get()));
 	GG_TRY(pace.step(run.stream, run.control, __func__));
-	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
-	{
-		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
-
-		reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
-			(forward, edges, degree, starts.get(), first, in_degrees.get(), keys.get());
-		GG_CUDA_LAUNCHED("reverse_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+	GG_SWEEP(edges, PASS_EDGES, run, pace, "reverse_kernel",
+		(reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
+		 (forward, edges, degree, starts.get(), first, in_degrees.get(), keys.get())));
 
 	const uint64_t merge_fit = 200000000ull / degree + 8;
 	const uint64_t merge_step = gg_cuda_cut(merge_fit > GG_PASS_ROWS ? GG_PASS_ROWS : merge_fit,
@@ -227,17 +215,11 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, const gg_cuda_degrees 
 		.graph = graph,
 	};
 
-	for (uint64_t first = 0; first < n; first += merge_step)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, merge_step);
-
+	GG_SWEEP(n, merge_step, run, pace, "merge_kernel",
 		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
 			(merge_kernel<R>
 			 <<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, run.stream>>>
-			 (args, (uint32_t) first)));
-		GG_CUDA_LAUNCHED("merge_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+			 (args, (uint32_t) first))));
 	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
 	return gg_cuda_give_back(run.control, __func__, in_degrees, starts, keys);
 }

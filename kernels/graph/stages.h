@@ -515,6 +515,20 @@ gg_cuda_slice(uint64_t n, uint64_t first, uint64_t most)
 	return (uint32_t) (n - first < most ? n - first : most);
 }
 
+/*
+ * Launches a kernel for n rows, or what n counts, `most` of them at a time: launch says it, in
+ * parentheses, of the `count` rows from `first` on.
+ */
+#define GG_SWEEP(n, most, run, pace, kernel, launch) \
+	for (uint64_t first = 0; first < (n); first += (most)) \
+	{ \
+		const uint32_t count = gg_cuda_slice(n, first, most); \
+ \
+		launch; \
+		GG_CUDA_LAUNCHED(kernel); \
+		GG_TRY((pace).step((run).stream, (run).control, __func__)); \
+	}
+
 static inline uint32_t
 gg_cuda_blocks(uint64_t items, uint32_t per_block)
 {

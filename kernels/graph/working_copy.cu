@@ -295,15 +295,9 @@ make_side(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_pace *pace,
 	if (data->metric != GG_METRIC_COSINE || data->element != GG_ELEMENT_F16)
 		return gg_ok();
 	GG_TRY(side->allocate(data->n, run.meter));
-	for (uint64_t first = 0; first < data->n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(data->n, first, step);
-
-		side_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
-			(*data, (uint32_t) first, side->get());
-		GG_CUDA_LAUNCHED("side_kernel");
-		GG_TRY(pace->step(run.stream, run.control, __func__));
-	}
+	GG_SWEEP(data->n, step, run, *pace, "side_kernel",
+		(side_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
+		 (*data, (uint32_t) first, side->get())));
 	data->side = side->get();
 	return gg_ok();
 }
@@ -370,16 +364,10 @@ gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_wo
 
 	const row_transform transform = {mean.get(), scale};
 
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, step);
-
-		convert_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
-			(*data, view->kind, view->quads, transform, (uint32_t) first, copy->rows.get(),
-			 copy->norms.get());
-		GG_CUDA_LAUNCHED("convert_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
+	GG_SWEEP(n, step, run, pace, "convert_kernel",
+		(convert_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
+		 (*data, view->kind, view->quads, transform, (uint32_t) first, copy->rows.get(),
+		  copy->norms.get())));
 	return gg_cuda_drain(run.stream, run.control, __func__);
 }
 

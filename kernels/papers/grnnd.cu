@@ -331,18 +331,12 @@ fill_pools(grnnd *g, const gg_cuda_lists &lists)
 	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
 
 	GG_CUDA_TRY(cudaMemsetAsync(g->pools.get(), 0xFF, g->pools.bytes(), g->run.stream));
-	for (uint64_t first = 0; first < data->n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(data->n, first, step);
-
+	GG_SWEEP(data->n, step, g->run, g->pace, "start_kernel",
 		GG_SWITCH_PLACE_KIND(gg_cuda_kind_of(data->metric, data->dim),
 			GG_SWITCH_LENGTH(g->args.length,
 				(start_kernel<KIND, R><<<gg_cuda_blocks(count, start_shape<R>::WARPS),
 				 start_shape<R>::WARPS * 32, 0, g->run.stream>>>
-				 (g->args, lists, (uint32_t) first))));
-		GG_CUDA_LAUNCHED("start_kernel");
-		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
-	}
+				 (g->args, lists, (uint32_t) first)))));
 	return gg_ok();
 }
 
@@ -354,15 +348,9 @@ gather_offers(grnnd *g)
 	uint64_t	total = 0;
 
 	GG_CUDA_TRY(cudaMemsetAsync(g->counts.get(), 0, g->counts.bytes(), g->run.stream));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
-
-		count_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->run.stream>>>
-			(g->args, (uint32_t) first, g->counts.get());
-		GG_CUDA_LAUNCHED("count_offers_kernel");
-		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
-	}
+	GG_SWEEP(n, GG_PASS_ROWS, g->run, g->pace, "count_offers_kernel",
+		(count_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->run.stream>>>
+		 (g->args, (uint32_t) first, g->counts.get())));
 	GG_TRY(gg_cuda_starts(g->counts.get(), (uint64_t) n + 1, g->run.stream, g->starts.get()));
 	GG_CUDA_TRY(cudaMemcpyAsync(&total, g->starts.get() + n, sizeof(total), cudaMemcpyDeviceToHost,
 								g->run.stream));
@@ -370,15 +358,9 @@ gather_offers(grnnd *g)
 	/* the first round has the most; a later one after reverse edges may have more */
 	if (g->offers.bytes() < total * sizeof(uint64_t))
 		GG_TRY(gg_cuda_allocate_large(&g->offers, total, g->run.control, g->run.meter));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
-
-		scatter_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->run.stream>>>
-			(g->args, (uint32_t) first, g->starts.get(), g->counts.get(), g->offers.get());
-		GG_CUDA_LAUNCHED("scatter_offers_kernel");
-		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
-	}
+	GG_SWEEP(n, GG_PASS_ROWS, g->run, g->pace, "scatter_offers_kernel",
+		(scatter_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->run.stream>>>
+		 (g->args, (uint32_t) first, g->starts.get(), g->counts.get(), g->offers.get())));
 	return gg_ok();
 }
 
@@ -389,17 +371,11 @@ merge_offers(grnnd *g)
 	const uint64_t fit = 200000000ull / g->args.length + 8;
 	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
 
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, step);
-
+	GG_SWEEP(n, step, g->run, g->pace, "merge_offers_kernel",
 		GG_SWITCH_LENGTH(g->args.length,
 			(merge_offers_kernel<R><<<gg_cuda_blocks(count, merge_shape<R>::WARPS),
 			 merge_shape<R>::WARPS * 32, 0, g->run.stream>>>
-			 (g->args, g->starts.get(), g->offers.get(), (uint32_t) first)));
-		GG_CUDA_LAUNCHED("merge_offers_kernel");
-		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
-	}
+			 (g->args, g->starts.get(), g->offers.get(), (uint32_t) first))));
 	return gg_ok();
 }
 
@@ -438,15 +414,9 @@ write_lists(grnnd *g, uint32_t *lists)
 	const uint64_t entries = (uint64_t) g->args.view.data.n * capacity;
 	const uint64_t step = GG_PASS_ROWS * 32;
 
-	for (uint64_t first = 0; first < entries; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(entries, first, step);
-
-		lists_kernel<<<gg_cuda_blocks(count, 256), 256, 0, g->run.stream>>>
-			(g->pools.get(), g->args.length, capacity, entries, first, lists);
-		GG_CUDA_LAUNCHED("lists_kernel");
-		GG_TRY(g->pace.step(g->run.stream, g->run.control, __func__));
-	}
+	GG_SWEEP(entries, step, g->run, g->pace, "lists_kernel",
+		(lists_kernel<<<gg_cuda_blocks(count, 256), 256, 0, g->run.stream>>>
+		 (g->pools.get(), g->args.length, capacity, entries, first, lists)));
 	return gg_ok();
 }
 

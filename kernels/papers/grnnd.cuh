@@ -152,18 +152,12 @@ grnnd_round(const grnnd_args &args, const gg_cuda_run &run, gg_cuda_pace *pace)
 	const uint64_t fit = 40000000000ull / (pairs * 2 * (data->dim * 4 + 16)) / 8 * 8 + 264;
 	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
 
-	for (uint64_t first = 0; first < data->n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(data->n, first, step);
-
+	GG_SWEEP(data->n, step, run, *pace, "round_kernel",
 		GG_SWITCH_PLACE_KIND(gg_cuda_kind_of(data->metric, data->dim),
 			GG_SWITCH_LENGTH(args.length,
 				(round_kernel<KIND, R, PAIRS>
 				 <<<gg_cuda_blocks(count, round_shape<R>::WARPS), round_shape<R>::WARPS * 32, 0,
-				 run.stream>>>(args, (uint32_t) first))));
-		GG_CUDA_LAUNCHED("round_kernel");
-		GG_TRY(pace->step(run.stream, run.control, __func__));
-	}
+				 run.stream>>>(args, (uint32_t) first)))));
 	return gg_ok();
 }
 

@@ -86,33 +86,83 @@ static const relopt_enum_elt_def code_names[] = {
 	{NULL, 0}
 };
 
-/*
- * The parameters of algorithms.  0 is outside every range, and means that a parameter is not set.
- */
-static void
-AddParameters(void)
+/* An option of indexes. */
+typedef struct Option
 {
-	add_real_reloption(gg_relopt_kind, "alpha",
-					   "TSDG: the larger, the fewer edges the first stage drops",
-					   0, GG_MIN_ALPHA, GG_MAX_ALPHA, AccessExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "lambda0",
-					  "TSDG: edges occluded more often than this are dropped",
-					  0, 1, GG_MAX_LAMBDA, AccessExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "initial_neighbors",
-					  "GRNND's S: nodes that a pool starts with",
-					  0, 1, GG_MAX_DEGREE, AccessExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "pool_capacity",
-					  "GRNND's R: nodes that a pool has room for",
-					  0, GG_MIN_GRAPH_DEGREE, GG_MAX_DEGREE, AccessExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "outer_rounds",
-					  "GRNND's T1: rounds with reverse edges in between",
-					  0, 1, GG_MAX_ROUNDS, AccessExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "inner_rounds",
-					  "GRNND's T2: rounds of each outer one",
-					  0, 1, GG_MAX_ROUNDS, AccessExclusiveLock);
-	add_real_reloption(gg_relopt_kind, "rho",
-					   "GRNND: share of a pool that gets reverse edges",
-					   0, GG_MIN_RHO, 1, AccessExclusiveLock);
+	const char *name;
+	int			offset;			/* in GgOptions */
+	relopt_type type;
+	LOCKMODE	lock;			/* to change it */
+	double		usual;			/* its value where nobody gives one */
+	double		least;
+	double		most;
+	const char *text;
+	gg_algorithm owner;			/* a parameter of this algorithm; 0: of none */
+	relopt_enum_elt_def *names; /* of an enum's values ... */
+	const char *hint;			/* ... and what tells them */
+} Option;
+
+#define OPTION(name, type, lock) \
+	(#name), offsetof(GgOptions, name), RELOPT_TYPE_##type, lock##Lock
+
+/* 0 is outside the range of each algorithm's parameters, and means that it is not set. */
+static const Option index_options[] = {
+	{OPTION(graph_degree, INT, AccessExclusive),
+		GG_DEFAULT_GRAPH_DEGREE, GG_MIN_GRAPH_DEGREE, GG_MAX_GRAPH_DEGREE,
+		"Out-degree of the graph"},
+	{OPTION(intermediate_graph_degree, INT, AccessExclusive),
+		GG_DEFAULT_INTERMEDIATE_DEGREE, GG_MIN_INTERMEDIATE_DEGREE, GG_MAX_INTERMEDIATE_DEGREE,
+		"Length of the k-NN lists that the graph is made from"},
+	{OPTION(seed, INT, AccessExclusive), 0, 0, PG_INT32_MAX,
+		"Seed of the random choices of a build"},
+	{OPTION(seal_rows, INT, ShareUpdateExclusive), GG_DEFAULT_SEAL_ROWS, -1, PG_INT32_MAX,
+		"Inserted rows that become a segment; -1: by size; 0: nothing is merged"},
+	{OPTION(segment_rows, INT, ShareUpdateExclusive), 0, 0, PG_INT32_MAX,
+		"Rows of the largest segment that is made; 0: as memory allows"},
+	{OPTION(devices, INT, ShareUpdateExclusive), 0, 0, GG_MAX_WISHED_DEVICES,
+		"GPUs that segments are spread over; 0: as few as have room"},
+	{OPTION(storage, ENUM, ShareUpdateExclusive), STORED_AUTO, 0, 0,
+		"How vectors are stored", 0, storage_values,
+		gettext_noop("Valid values are \"auto\", \"float32\", \"float16\", each of "
+					 "the two with \"+int8\" or \"+int4\", \"int8\" and \"int4\".")},
+	{OPTION(algorithm, ENUM, AccessExclusive), GG_ALGORITHM_CAGRA, 0, 0,
+		"How the edges of the graph are chosen", 0, algorithm_values,
+		gettext_noop("Valid values are \"cagra\", \"tsdg\" and \"grnnd\".")},
+	{OPTION(learn_queries, BOOL, ShareUpdateExclusive), false, 0, 0,
+		"Learn edges from queries that the index is asked"},
+	{OPTION(alpha, REAL, AccessExclusive), 0, GG_MIN_ALPHA, GG_MAX_ALPHA,
+		"TSDG: the larger, the fewer edges the first stage drops", GG_ALGORITHM_TSDG},
+	{OPTION(lambda0, INT, AccessExclusive), 0, 1, GG_MAX_LAMBDA,
+		"TSDG: edges occluded more often than this are dropped", GG_ALGORITHM_TSDG},
+	{OPTION(initial_neighbors, INT, AccessExclusive), 0, 1, GG_MAX_DEGREE,
+		"GRNND's S: nodes that a pool starts with", GG_ALGORITHM_GRNND},
+	{OPTION(pool_capacity, INT, AccessExclusive), 0, GG_MIN_GRAPH_DEGREE, GG_MAX_DEGREE,
+		"GRNND's R: nodes that a pool has room for", GG_ALGORITHM_GRNND},
+	{OPTION(outer_rounds, INT, AccessExclusive), 0, 1, GG_MAX_ROUNDS,
+		"GRNND's T1: rounds with reverse edges in between", GG_ALGORITHM_GRNND},
+	{OPTION(inner_rounds, INT, AccessExclusive), 0, 1, GG_MAX_ROUNDS,
+		"GRNND's T2: rounds of each outer one", GG_ALGORITHM_GRNND},
+	{OPTION(rho, REAL, AccessExclusive), 0, GG_MIN_RHO, 1,
+		"GRNND: share of a pool that gets reverse edges", GG_ALGORITHM_GRNND}
+};
+
+static GgOptions usual_options; /* of an index without any */
+
+static void
+AddOption(const Option *option)
+{
+	if (option->type == RELOPT_TYPE_INT)
+		add_int_reloption(gg_relopt_kind, option->name, option->text, (int) option->usual,
+						  (int) option->least, (int) option->most, option->lock);
+	else if (option->type == RELOPT_TYPE_REAL)
+		add_real_reloption(gg_relopt_kind, option->name, option->text, option->usual,
+						   option->least, option->most, option->lock);
+	else if (option->type == RELOPT_TYPE_BOOL)
+		add_bool_reloption(gg_relopt_kind, option->name, option->text, option->usual != 0,
+						   option->lock);
+	else
+		add_enum_reloption(gg_relopt_kind, option->name, option->text, option->names,
+						   (int) option->usual, option->hint, option->lock);
 }
 
 /* ---- gpugraph.disable ----------------------------------------------------- */
@@ -255,47 +305,9 @@ void
 GgInitOptions(void)
 {
 	gg_relopt_kind = add_reloption_kind();
-	add_int_reloption(gg_relopt_kind, "graph_degree",
-					  "Out-degree of the graph",
-					  GG_DEFAULT_GRAPH_DEGREE, GG_MIN_GRAPH_DEGREE, GG_MAX_GRAPH_DEGREE,
-					  AccessExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "intermediate_graph_degree",
-					  "Length of the k-NN lists that the graph is made from",
-					  GG_DEFAULT_INTERMEDIATE_DEGREE, GG_MIN_INTERMEDIATE_DEGREE,
-					  GG_MAX_INTERMEDIATE_DEGREE,
-					  AccessExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "seed",
-					  "Seed of the random choices of a build",
-					  0, 0, PG_INT32_MAX,
-					  AccessExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "seal_rows",
-					  "Inserted rows that become a segment; -1: by size; 0: nothing is merged",
-					  GG_DEFAULT_SEAL_ROWS, -1, PG_INT32_MAX,
-					  ShareUpdateExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "segment_rows",
-					  "Rows of the largest segment that is made; 0: as memory allows",
-					  0, 0, PG_INT32_MAX,
-					  ShareUpdateExclusiveLock);
-	add_int_reloption(gg_relopt_kind, "devices",
-					  "GPUs that segments are spread over; 0: as few as have room",
-					  0, 0, GG_MAX_WISHED_DEVICES,
-					  ShareUpdateExclusiveLock);
-	add_enum_reloption(gg_relopt_kind, "storage",
-					   "How vectors are stored",
-					   storage_values, STORED_AUTO,
-					   gettext_noop("Valid values are \"auto\", \"float32\", \"float16\", each of "
-								"the two with \"+int8\" or \"+int4\", \"int8\" and \"int4\"."),
-					   ShareUpdateExclusiveLock);
-	add_enum_reloption(gg_relopt_kind, "algorithm",
-					   "How the edges of the graph are chosen",
-					   algorithm_values, GG_ALGORITHM_CAGRA,
-					   gettext_noop("Valid values are \"cagra\", \"tsdg\" and \"grnnd\"."),
-					   AccessExclusiveLock);
-	add_bool_reloption(gg_relopt_kind, "learn_queries",
-					   "Learn edges from queries that the index is asked",
-					   false,
-					   ShareUpdateExclusiveLock);
-	AddParameters();
+	for (int i = 0; i < lengthof(index_options); i++)
+		AddOption(&index_options[i]);
+	memcpy(&usual_options, ggoptions((Datum) 0, false), sizeof(GgOptions));
 
 	DefineCustomEnumVariable("gpugraph.engine",
 							 "Selects the engine that builds and searches gpugraph indexes.",
@@ -382,15 +394,19 @@ GgCodesName(int codes)
 
 /* A parameter that is given must belong to the index's algorithm. */
 static void
-CheckOwner(const GgOptions *options, const char *name, bool given, gg_algorithm owner)
+CheckOwner(const GgOptions *options, const Option *option)
 {
-	if (given && options->algorithm != owner)
+	const void *value = (const char *) options + option->offset;
+	const bool	given = option->type == RELOPT_TYPE_REAL ? *(const double *) value != 0 :
+		*(const int *) value != 0;
+
+	if (given && options->algorithm != option->owner)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s is a parameter of algorithm \"%s\", not of \"%s\"", name,
-						GgAlgorithmName(owner), GgAlgorithmName(options->algorithm)),
+				 errmsg("%s is a parameter of algorithm \"%s\", not of \"%s\"", option->name,
+						GgAlgorithmName(option->owner), GgAlgorithmName(options->algorithm)),
 				 errhint("Leave it out or RESET it, or set algorithm to \"%s\".",
-						 GgAlgorithmName(owner))));
+						 GgAlgorithmName(option->owner))));
 }
 
 /* GRNND's pools have room for a node's edges, and for what they start with. */
@@ -418,13 +434,9 @@ CheckPool(const GgOptions *options)
 static void
 CheckOptions(const GgOptions *options)
 {
-	CheckOwner(options, "alpha", options->alpha != 0, GG_ALGORITHM_TSDG);
-	CheckOwner(options, "lambda0", options->lambda0 != 0, GG_ALGORITHM_TSDG);
-	CheckOwner(options, "initial_neighbors", options->initial_neighbors != 0, GG_ALGORITHM_GRNND);
-	CheckOwner(options, "pool_capacity", options->pool_capacity != 0, GG_ALGORITHM_GRNND);
-	CheckOwner(options, "outer_rounds", options->outer_rounds != 0, GG_ALGORITHM_GRNND);
-	CheckOwner(options, "inner_rounds", options->inner_rounds != 0, GG_ALGORITHM_GRNND);
-	CheckOwner(options, "rho", options->rho != 0, GG_ALGORITHM_GRNND);
+	for (int i = 0; i < lengthof(index_options); i++)
+		if (index_options[i].owner != 0)
+			CheckOwner(options, &index_options[i]);
 	if (options->algorithm == GG_ALGORITHM_GRNND)
 		CheckPool(options);
 	else if (options->intermediate_graph_degree < options->graph_degree)
@@ -439,27 +451,15 @@ CheckOptions(const GgOptions *options)
 bytea *
 ggoptions(Datum reloptions, bool validate)
 {
-	static const relopt_parse_elt tab[] = {
-		{"graph_degree", RELOPT_TYPE_INT, offsetof(GgOptions, graph_degree)},
-		{"intermediate_graph_degree", RELOPT_TYPE_INT,
-		offsetof(GgOptions, intermediate_graph_degree)},
-		{"seed", RELOPT_TYPE_INT, offsetof(GgOptions, seed)},
-		{"seal_rows", RELOPT_TYPE_INT, offsetof(GgOptions, seal_rows)},
-		{"segment_rows", RELOPT_TYPE_INT, offsetof(GgOptions, segment_rows)},
-		{"devices", RELOPT_TYPE_INT, offsetof(GgOptions, devices)},
-		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
-		{"algorithm", RELOPT_TYPE_ENUM, offsetof(GgOptions, algorithm)},
-		{"learn_queries", RELOPT_TYPE_BOOL, offsetof(GgOptions, learn_queries)},
-		{"alpha", RELOPT_TYPE_REAL, offsetof(GgOptions, alpha)},
-		{"lambda0", RELOPT_TYPE_INT, offsetof(GgOptions, lambda0)},
-		{"initial_neighbors", RELOPT_TYPE_INT, offsetof(GgOptions, initial_neighbors)},
-		{"pool_capacity", RELOPT_TYPE_INT, offsetof(GgOptions, pool_capacity)},
-		{"outer_rounds", RELOPT_TYPE_INT, offsetof(GgOptions, outer_rounds)},
-		{"inner_rounds", RELOPT_TYPE_INT, offsetof(GgOptions, inner_rounds)},
-		{"rho", RELOPT_TYPE_REAL, offsetof(GgOptions, rho)},
-	};
+	relopt_parse_elt tab[lengthof(index_options)] = {0};
 	GgOptions  *options;
 
+	for (int i = 0; i < lengthof(tab); i++)
+	{
+		tab[i].optname = index_options[i].name;
+		tab[i].opttype = index_options[i].type;
+		tab[i].offset = index_options[i].offset;
+	}
 	options = (GgOptions *) build_reloptions(reloptions, validate, gg_relopt_kind,
 											 sizeof(GgOptions), tab, lengthof(tab));
 	if (options == NULL)
@@ -474,17 +474,8 @@ ggoptions(Datum reloptions, bool validate)
 void
 GgGetOptions(Relation index, GgOptions *options)
 {
-	if (index->rd_options != NULL)
-		memcpy(options, index->rd_options, sizeof(GgOptions));
-	else
-	{
-		memset(options, 0, sizeof(GgOptions));
-		options->graph_degree = GG_DEFAULT_GRAPH_DEGREE;
-		options->intermediate_graph_degree = GG_DEFAULT_INTERMEDIATE_DEGREE;
-		options->seal_rows = GG_DEFAULT_SEAL_ROWS;
-		options->algorithm = GG_ALGORITHM_CAGRA;
-		options->codes = GG_CODES_AUTO;
-	}
+	memcpy(options, index->rd_options != NULL ? (void *) index->rd_options : &usual_options,
+		   sizeof(GgOptions));
 	CheckOptions(options);
 }
 

@@ -30,11 +30,6 @@
 static int	mapped[MOST_FILES];
 static int	nmapped = 0;
 
-#ifdef __linux__
-
-/* Can there be such files here? */
-static const bool has_temp_files = true;
-
 static uint64
 DiskBytes(int fd)
 {
@@ -164,45 +159,10 @@ GgUnmapTempFile(GgTempFile *temp, bool remove)
 		FileClose(temp->file);
 }
 
-#else							/* not Linux */
-
-static const bool has_temp_files = false;
-
-void
-GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives)
-{
-	elog(ERROR, "mapped temporary files are not supported here");
-}
-
-bool
-GgReserveFile(int fd, Size offset, Size bytes)
-{
-	return bytes == 0;
-}
-
-int
-GgOpenFileOf(int pid, int fd)
-{
-	errno = ENOSYS;
-	return -1;
-}
-
-void
-GgReserveTempFile(int fd, Size offset, Size bytes)
-{
-}
-
-void
-GgUnmapTempFile(GgTempFile *temp, bool remove)
-{
-}
-
-#endif
-
 bool
 GgTempFileAllowed(double bytes)
 {
-	return has_temp_files && (temp_file_limit < 0 || bytes <= temp_file_limit * 1024.0);
+	return temp_file_limit < 0 || bytes <= temp_file_limit * 1024.0;
 }
 
 void

@@ -14,8 +14,6 @@
  *
  * Where memory does not hold the rows (segment_plan.c), it is a temporary file, so the kernel can
  * write out what is not used.
- *
- * All this needs Linux.  Elsewhere there is no area, and one process scans the table.
  */
 #include "build/area.h"
 
@@ -26,8 +24,6 @@
 
 #include "miscadmin.h"
 #include "storage/fd.h"
-
-#ifdef __linux__
 
 /* Of Linux 5.14; C libraries before 2.35 do not name it. */
 #ifndef MADV_POPULATE_WRITE
@@ -302,37 +298,6 @@ GgReleaseArea(GgArea *area, const void *start, Size bytes)
 	if (offset < end)
 		(void) madvise(area->base + offset, end - offset, MADV_REMOVE);
 }
-
-#else							/* not Linux */
-
-void
-GgUnmapArea(GgArea *area, bool failed)
-{
-}
-
-bool
-GgCreateArea(GgArea *area)
-{
-	return false;
-}
-
-bool
-GgAttachArea(GgArea *area)
-{
-	return false;
-}
-
-void
-GgReserveArea(GgArea *area, const void *start, Size bytes)
-{
-}
-
-void
-GgReleaseArea(GgArea *area, const void *start, Size bytes)
-{
-}
-
-#endif
 
 char *
 GgGrowSpilled(GgArea *area, Size bytes, Size most)

@@ -33,7 +33,7 @@ GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact)
 	finder->context = CurrentMemoryContext;
 	ScanKeyEntryInitialize(&finder->key, SK_ORDER_BY, 1, GG_DISTANCE_STRATEGY, InvalidOid,
 						   index->rd_indcollation[0], get_opcode(operator), (Datum) 0);
-	finder->scan = GgBeginOrderedScan(target->heap, index, GetActiveSnapshot());
+	finder->scan = GgBeginScan(target->heap, index, GetActiveSnapshot(), 0, 1);
 	((GgScanOpaque *) finder->scan->opaque)->all_exact = exact;
 	((GgScanOpaque *) finder->scan->opaque)->by_function = true;
 	finder->slot = table_slot_create(target->heap, NULL);

@@ -65,7 +65,7 @@ GgOpenToast(Relation heap, MemoryContext context)
 											   &reader->nindexes);
 
 		reader->snapshot = GgToastSnapshot(&reader->own_snapshot);
-		reader->scan = GgBeginKeyScan(reader->toast, reader->indexes[valid], reader->snapshot);
+		reader->scan = GgBeginScan(reader->toast, reader->indexes[valid], reader->snapshot, 1, 0);
 		reader->slot = table_slot_create(reader->toast, NULL);
 	}
 	MemoryContextSwitchTo(old);

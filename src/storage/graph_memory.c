@@ -51,10 +51,13 @@ EngineBytes(const GgGraphMemory *memory, uint32 n)
 		.element = memory->halved ? GG_ELEMENT_F16 : memory->meta->element,
 		.metric = memory->meta->metric
 	};
+	gg_control	control = *memory->control;
 	gg_bytes	bytes;
 	gg_status	status;
 
-	status = memory->engine->build_bytes(&data, memory->params, memory->control, &bytes);
+	if (memory->budget > 0)
+		control.memory = GgEngineBudget(memory, n, memory->budget);
+	status = memory->engine->build_bytes(&data, memory->params, &control, &bytes);
 	GgCheckStatus(&status, "estimating the memory of a graph");
 	return bytes;
 }
@@ -82,18 +85,6 @@ GgEngineBudget(const GgGraphMemory *memory, uint32 n, uint64 budget)
 	uint64		taken = (uint64) n * memory->row_bytes;
 
 	return budget - Min(taken, budget - 1);
-}
-
-/* Bytes of host memory with an engine that keeps to what rows leave of the budget. */
-static uint64
-SpilledGraphBytes(const GgGraphMemory *memory, uint32 n, uint64 budget)
-{
-	gg_control	control = *memory->control;
-	GgGraphMemory spilled = *memory;
-
-	control.memory = GgEngineBudget(memory, n, budget);
-	spilled.control = &control;
-	return GgGraphBytes(&spilled, n);
 }
 
 /* The most rows, from low on, whose bytes are no more than budget. */
@@ -130,19 +121,10 @@ GgRowsThatFitDevice(const GgGraphMemory *memory, uint64 budget)
 uint32
 GgRowsSpilled(const GgGraphMemory *memory, uint64 budget)
 {
-	uint32		low = 0,
-				high = GG_MAX_NODES;
+	GgGraphMemory spilled = *memory;
 
-	while (low < high)
-	{
-		uint32		mid = low + (high - low + 1) / 2;
-
-		if (SpilledGraphBytes(memory, mid, budget) <= budget)
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	return low;
+	spilled.budget = budget;
+	return MostRows(&spilled, budget, 0, GgGraphBytes);
 }
 
 uint64

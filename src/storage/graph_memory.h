@@ -27,6 +27,7 @@ typedef struct GgGraphMemory
 	const GgMetaPageData *meta; /* dimensions, element and metric of the rows */
 	Size		row_bytes;		/* of host memory that the caller takes for each row */
 	bool		halved;			/* the device gets rows in half precision */
+	uint64		budget;			/* the engine keeps to what rows leave of it; 0: see control */
 } GgGraphMemory;
 
 /* Bytes of host memory at the peak, while the engine builds a graph of n rows. */

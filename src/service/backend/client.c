@@ -197,8 +197,7 @@ Spin(GgShare *share, uint64 start)
 	return Answered(share);
 }
 
-/* not inlined: its variables would have to survive a longjmp */
-static pg_noinline bool
+static bool
 Sleep(GgShare *share, uint64 start)
 {
 	static uint32 wait_event = 0;
@@ -224,48 +223,18 @@ Sleep(GgShare *share, uint64 start)
 	return answered;
 }
 
-/* What the caller does while the device works.  An error gives the slot up. */
-static void
-RunMeanwhile(const GgMeanwhile *meanwhile)
-{
-	PG_TRY();
-	{
-		meanwhile->run(meanwhile->arg);
-	}
-	PG_CATCH();
-	{
-		Abandon();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-}
-
 /*
- * Wait for the answer; false when there will be none.  An error gives the slot up.  learn: the time
- * that it takes counts for what is expected of the next ones.
+ * Wait for the answer; false when there will be none.  learn: the time that it takes counts for
+ * what is expected of the next ones.  Not inlined: its variables would have to survive a longjmp.
  */
-static bool
+static pg_noinline bool
 Await(GgShare *share, uint64 start, bool learn)
 {
-	const volatile Kind kind = KindOf(share->slot);
-	volatile bool answered = Spin(share, start);
+	const Kind	kind = KindOf(share->slot);
+	bool		answered = Spin(share, start);
 
-	if (answered)
-		slept[kind] = 0;
-	else
-	{
-		slept[kind]++;
-		PG_TRY();
-		{
-			answered = Sleep(share, start);
-		}
-		PG_CATCH();
-		{
-			Abandon();
-			PG_RE_THROW();
-		}
-		PG_END_TRY();
-	}
+	slept[kind] = answered ? 0 : slept[kind] + 1;
+	answered = answered || Sleep(share, start);
 	if (answered && learn)
 		average_us[kind] += ((double) (GgNowMicros() - start) - average_us[kind]) / 8;
 	return answered;
@@ -422,8 +391,6 @@ PostAll(GgShare *shares, int n, int *failed)
 bool
 GgAskAndWait(GgShare *shares, int n, const GgMeanwhile *meanwhile, GgReason *reason, int *failed)
 {
-	bool		learn = true;
-
 	for (int i = 0; i < n; i++)
 		shares[i].answered = false;
 	GgHold(GG_FAULT_HOLD_POST);
@@ -432,20 +399,32 @@ GgAskAndWait(GgShare *shares, int n, const GgMeanwhile *meanwhile, GgReason *rea
 		*reason = GG_REASON_BUSY;
 		return false;
 	}
-	if (meanwhile->run != NULL)
-	{
-		RunMeanwhile(meanwhile);
-		learn = !Answered(&shares[0]);
-	}
 	*reason = GG_REASON_NONE;
-	for (int i = 0; i < n; i++)
+	PG_TRY();
 	{
-		shares[i].answered = Await(&shares[i], shares[i].slot->posted_us, learn && i == 0);
-		if (shares[i].answered)
-			continue;
-		*failed = i;
-		*reason = GiveUp(&shares[i]);
+		bool		learn = true;
+
+		if (meanwhile->run != NULL)
+		{
+			meanwhile->run(meanwhile->arg);
+			learn = !Answered(&shares[0]);
+		}
+		for (int i = 0; i < n; i++)
+		{
+			shares[i].answered = Await(&shares[i], shares[i].slot->posted_us, learn && i == 0);
+			if (shares[i].answered)
+				continue;
+			*failed = i;
+			*reason = GiveUp(&shares[i]);
+		}
 	}
+	PG_CATCH();
+	{
+		/* an error gives the slots up */
+		Abandon();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	for (int i = 0; i < n; i++)
 		if (shares[i].answered)
 			TakeAnswer(&shares[i]);

@@ -139,7 +139,6 @@ GgShareRows(uint32 most, Size row_bytes, uint32 degree)
 	shared->fd = shared->number = -1;
 	LayOut(shared->layout, most, row_bytes, degree);
 	GgAtReset(CurrentMemoryContext, Unshare, shared);
-#ifdef __linux__
 	if (!AcquireExternalFD())
 		return NULL;
 	shared->fd = memfd_create("gpugraph merge", MFD_CLOEXEC);
@@ -149,7 +148,6 @@ GgShareRows(uint32 most, Size row_bytes, uint32 degree)
 			 GgReserveFile(shared->fd, 0, ((Size) most + 1) * row_bytes))
 		start = mmap(NULL, shared->layout->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd,
 					 0);
-#endif
 	if (start == MAP_FAILED)
 	{
 		ereport(DEBUG1,
