@@ -781,7 +781,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 		so->nrows++;
 		RememberReturned(so, &scan->xs_heaptid);
 		if (so->current->heap_blocks > 0)
-			GgPinRow(scan);
+			GgPinRow(scan->heapRelation, scan->xs_heapfetch, &scan->xs_heaptid);
 	}
 	/* words that are exact may be damaged: no row comes that a condition leaves out */
 	scan->xs_recheck = found && scan->numberOfKeys > 0;

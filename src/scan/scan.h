@@ -372,8 +372,12 @@ extern void GgBeginAhead(GgScanOpaque *so, GgStream *stream);
 extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint64 *keys,
 						uint32 count, int shift);
 
-/* Pin the page of the row that the scan returns, for the executor. */
-extern void GgPinRow(IndexScanDesc scan);
+/* The same of rows of a heap table of so many blocks: GG_AHEAD_ROWS at most; NULL: none. */
+extern void GgLookAtRows(Relation heap, BlockNumber heap_blocks,
+						 const ItemPointerData *const *tids, uint32 count);
+
+/* Pin the page of the row that is fetched from a heap table next. */
+extern void GgPinRow(Relation heap, IndexFetchTableData *fetch, const ItemPointerData *tid);
 
 /* ---- table_order.c ------------------------------------------------------ */
 

@@ -27,6 +27,7 @@
 #include "access/detoast.h"
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "catalog/pg_am_d.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/inspect.h"
@@ -64,6 +65,7 @@ typedef struct RowArray
 typedef struct GgTableOrder
 {
 	IndexFetchTableData *fetch;
+	BlockNumber heap_blocks;	/* of a heap table; or 0 */
 	TupleTableSlot *slot;
 	EState	   *estate;
 	ExprState  *expression;		/* of the key; NULL: it is a column */
@@ -95,6 +97,8 @@ Begin(IndexScanDesc scan)
 	GgTableOrder *order = palloc0(sizeof(GgTableOrder));
 
 	order->fetch = GgBeginFetch(scan->heapRelation);
+	if (scan->heapRelation->rd_rel->relam == HEAP_TABLE_AM_OID)
+		order->heap_blocks = RelationGetNumberOfBlocks(scan->heapRelation);
 	order->slot = table_slot_create(scan->heapRelation, NULL);
 	order->estate = CreateExecutorState();
 	if (GgIsExpression(scan->indexRelation))
@@ -205,6 +209,8 @@ ReadRow(IndexScanDesc scan, Candidate *candidate)
 	bool		all_dead = false;
 	bool		later = false;
 
+	if (order->heap_blocks > 0)
+		GgPinRow(scan->heapRelation, order->fetch, &at);
 	if (table_index_fetch_tuple(order->fetch, &at, so->snapshot, order->slot, &call_again,
 								&all_dead))
 	{
@@ -251,6 +257,18 @@ ReadValue(GgScanOpaque *so, GgTableOrder *order, const Candidate *candidate)
 	ResetExprContext(context);
 }
 
+/* Ask for the rows of a batch together: of the disk, and of memory. */
+static void
+LookAtBatch(Relation heap, const GgTableOrder *order)
+{
+	const ItemPointerData *tids[BATCH_ROWS];
+
+	for (uint32 i = 0; i < order->nbatch; i++)
+		tids[i] = &order->batch[i].tid;
+	for (uint32 i = 0; i < order->nbatch && order->heap_blocks > 0; i += GG_AHEAD_ROWS)
+		GgLookAtRows(heap, order->heap_blocks, tids + i, Min(GG_AHEAD_ROWS, order->nbatch - i));
+}
+
 /* The next rows of the streams, a few of those that are wanted. */
 static void
 FillBatch(IndexScanDesc scan,
@@ -274,11 +292,7 @@ FillBatch(IndexScanDesc scan,
 		else
 			order->ended = true;
 	}
-#ifdef USE_PREFETCH
-	for (uint32 i = 1; i < order->nbatch; i++)
-		(void) PrefetchBuffer(scan->heapRelation, MAIN_FORKNUM,
-							  ItemPointerGetBlockNumber(&order->batch[i].tid));
-#endif
+	LookAtBatch(scan->heapRelation, order);
 }
 
 /* Read rows of the batch, until they are of so many nodes. */

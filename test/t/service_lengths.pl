@@ -9,6 +9,7 @@ my $node = service_node('lengths', conf => "gpugraph.merge_workers = 0\n");
 # of little structure, and with a lean graph, so that short walks find half of what there is
 unserved {
 	$node->safe_psql('postgres', <<'SQL');
+SELECT setseed(0.4);
 CREATE TABLE items AS SELECT i AS id, array_agg(random())::vector(32) AS val
 	FROM generate_series(1, 33000) i, generate_series(1, 32) GROUP BY i;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
