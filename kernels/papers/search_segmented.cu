@@ -290,10 +290,8 @@ static cudaError_t
 launch_segmented(const search_view *view, const search_launch *launch, const search_slots *slots,
 				 const search_device *device, cudaStream_t stream)
 {
-	static kernel_state state;
 	const segmented_args args = segmented_args_for(view, launch, WARPS);
-	cudaError_t error = kernel_ready(&state, (const void *) segmented_kernel<PATH, WARPS>, false,
-									 device);
+	cudaError_t error = kernel_ready<segmented_kernel<PATH, WARPS>>(device);
 
 	if (error != cudaSuccess)
 		return error;

@@ -199,34 +199,18 @@ shared_for(const search_view *view)
 }
 
 template <int BITS>
-static kernel_state *
-bounds_state(void)
-{
-	static kernel_state state;
-
-	return &state;
-}
-
-template <int BITS>
-static cudaError_t
-ready_bounds(const search_device *device)
-{
-	return kernel_ready(bounds_state<BITS>(), (const void *) bounds_kernel<BITS>, false, device);
-}
-
-template <int BITS>
 static cudaError_t
 launch_bounds(const search_view *view, const bounds_args *args, const search_device *device,
 			  cudaStream_t stream)
 {
 	const uint32_t useful = ((args->end - args->first + 31) / 32 + WARPS - 1) / WARPS;
-	cudaError_t error = ready_bounds<BITS>(device);
+	cudaError_t error = kernel_ready<bounds_kernel<BITS>>(device);
 	uint32_t	most;
 	int			per_sm;
 
 	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(bounds_state<BITS>(), (const void *) bounds_kernel<BITS>,
-									 WARPS * 32, shared_for(view), device, &per_sm);
+		error = kernel_blocks_per_sm<bounds_kernel<BITS>>(WARPS * 32, shared_for(view), device,
+														  &per_sm);
 	if (error != cudaSuccess)
 		return error;
 	most = (uint32_t) (device->sms * (per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm));
@@ -260,6 +244,6 @@ search_bounds_ready(const search_view *view, const search_device *device)
 {
 	return with_bits(view, [&](auto bits)
 					 {
-						 return ready_bounds<decltype(bits)::value>(device);
+						 return kernel_ready<bounds_kernel<decltype(bits)::value>>(device);
 					 });
 }

@@ -222,19 +222,10 @@ code_pivots_kernel(const __grid_constant__ search_view view, char *halves, size_
 	}
 }
 
-static kernel_state *
-codes_state(void)
-{
-	static kernel_state state;
-
-	return &state;
-}
-
 cudaError_t
 search_codes_ready(const search_device *device)
 {
-	const cudaError_t error = kernel_ready(codes_state(), (const void *) codes_kernel, false,
-										   device);
+	const cudaError_t error = kernel_ready<codes_kernel>(device);
 
 	return error != cudaSuccess ? error : kernel_load((const void *) code_pivots_kernel);
 }

@@ -427,23 +427,6 @@ useful_blocks(uint32_t n, uint32_t step)
 }
 
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
-static kernel_state *
-exact_state(void)
-{
-	static kernel_state state;
-
-	return &state;
-}
-
-template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
-static cudaError_t
-ready_exact(const search_device *device)
-{
-	return kernel_ready(exact_state<ELEMENT, METRIC, TEAM, QUERIES>(),
-						(const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>, false, device);
-}
-
-template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static cudaError_t
 launch_exact(const search_view *view, const exact_args *args, const search_slots *slots,
 			 const search_device *device, cudaStream_t stream)
@@ -454,12 +437,11 @@ launch_exact(const search_view *view, const exact_args *args, const search_slots
 	uint32_t	blocks;
 	cudaError_t error;
 
-	error = ready_exact<ELEMENT, METRIC, TEAM, QUERIES>(device);
+	error = kernel_ready<exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>>(device);
 	/* as many blocks as run at once: a second round of a few would take as long as the first */
 	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(exact_state<ELEMENT, METRIC, TEAM, QUERIES>(),
-									 (const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
-									 WARPS * 32, layout.total, device, &per_sm);
+		error = kernel_blocks_per_sm<exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>>
+			(WARPS * 32, layout.total, device, &per_sm);
 	if (error != cudaSuccess)
 		return error;
 	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
@@ -474,23 +456,6 @@ launch_exact(const search_view *view, const exact_args *args, const search_slots
 }
 
 template <typename ELEMENT, int METRIC, int TEAM>
-static kernel_state *
-exact_group_state(void)
-{
-	static kernel_state state;
-
-	return &state;
-}
-
-template <typename ELEMENT, int METRIC, int TEAM>
-static cudaError_t
-ready_exact_group(const search_device *device)
-{
-	return kernel_ready(exact_group_state<ELEMENT, METRIC, TEAM>(),
-						(const void *) exact_group_kernel<ELEMENT, METRIC, TEAM>, false, device);
-}
-
-template <typename ELEMENT, int METRIC, int TEAM>
 static cudaError_t
 launch_exact_group(const search_view *view, const exact_args *args, const exact_group *group,
 				   const search_device *device, cudaStream_t stream)
@@ -499,12 +464,11 @@ launch_exact_group(const search_view *view, const exact_args *args, const exact_
 	const uint32_t bytes = layout.total + (uint32_t) sizeof(search_list);
 	uint32_t	blocks = 1;
 	int			per_sm;
-	cudaError_t error = ready_exact_group<ELEMENT, METRIC, TEAM>(device);
+	cudaError_t error = kernel_ready<exact_group_kernel<ELEMENT, METRIC, TEAM>>(device);
 
 	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(exact_group_state<ELEMENT, METRIC, TEAM>(),
-									 (const void *) exact_group_kernel<ELEMENT, METRIC, TEAM>,
-									 WARPS * 32, bytes, device, &per_sm);
+		error = kernel_blocks_per_sm<exact_group_kernel<ELEMENT, METRIC, TEAM>>
+			(WARPS * 32, bytes, device, &per_sm);
 	if (error != cudaSuccess)
 		return error;
 	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
@@ -534,21 +498,24 @@ launch_team(const search_view *view, const exact_args *args, const search_slots 
 		launch_exact<ELEMENT, METRIC, 8, 1>(view, args, slots, device, stream);
 }
 
+template <typename ELEMENT, int METRIC, int TEAM>
+static cudaError_t
+ready_kernels(const search_device *device)
+{
+	cudaError_t error = kernel_ready<exact_kernel<ELEMENT, METRIC, TEAM, 1>>(device);
+
+	if (error == cudaSuccess)
+		error = kernel_ready<exact_group_kernel<ELEMENT, METRIC, TEAM>>(device);
+	return error != cudaSuccess ? error :
+		kernel_ready<exact_kernel<ELEMENT, METRIC, TEAM, BATCH_QUERIES>>(device);
+}
+
 template <typename ELEMENT, int METRIC>
 static cudaError_t
 ready_team(const search_view *view, const search_device *device)
 {
-	bool		wide = exact_is_wide<ELEMENT>(view);
-	cudaError_t error = wide ? ready_exact<ELEMENT, METRIC, 32, 1>(device) :
-		ready_exact<ELEMENT, METRIC, 8, 1>(device);
-
-	if (error == cudaSuccess)
-		error = wide ? ready_exact_group<ELEMENT, METRIC, 32>(device) :
-			ready_exact_group<ELEMENT, METRIC, 8>(device);
-	if (error != cudaSuccess)
-		return error;
-	return wide ? ready_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(device) :
-		ready_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(device);
+	return exact_is_wide<ELEMENT>(view) ? ready_kernels<ELEMENT, METRIC, 32>(device) :
+		ready_kernels<ELEMENT, METRIC, 8>(device);
 }
 
 cudaError_t

@@ -15,7 +15,7 @@
 #include "view.h"
 
 
-/* What is known of one kernel; static where it is launched, so all zero at first. */
+/* What is known of one kernel; all zero at first, see kernel_state_of(). */
 typedef struct kernel_state
 {
 	std::atomic<uint32_t> context;	/* that the kernel's attributes are set in */
@@ -35,10 +35,22 @@ kernel_load(const void *kernel)
 	return cudaFuncGetAttributes(&unused, kernel);
 }
 
-/* Before a launch: allow all the shared memory there is, and clusters of more than 8 blocks. */
-static inline cudaError_t
-kernel_ready(kernel_state *state, const void *kernel, bool clusters, const search_device *device)
+template <auto KERNEL>
+static inline kernel_state *
+kernel_state_of(void)
 {
+	static kernel_state state;
+
+	return &state;
+}
+
+/* Before a launch: allow all the shared memory there is, and clusters of more than 8 blocks. */
+template <auto KERNEL>
+static inline cudaError_t
+kernel_ready(const search_device *device, bool clusters = false)
+{
+	const void *kernel = (const void *) KERNEL;
+	kernel_state *state = kernel_state_of<KERNEL>();
 	cudaError_t error;
 
 	if (state->context.load(std::memory_order_relaxed) == device->context)
@@ -56,18 +68,19 @@ kernel_ready(kernel_state *state, const void *kernel, bool clusters, const searc
 }
 
 /* How many blocks of it run on a multiprocessor at once; at least 1. */
+template <auto KERNEL>
 static inline cudaError_t
-kernel_blocks_per_sm(kernel_state *state, const void *kernel, int threads, uint32_t shared_bytes,
-					 const search_device *device, int *blocks)
+kernel_blocks_per_sm(int threads, uint32_t shared_bytes, const search_device *device, int *blocks)
 {
+	kernel_state *state = kernel_state_of<KERNEL>();
 	const uint64_t known = ((uint64_t) device->context << 32 | shared_bytes) << 8;
 	uint64_t	kept = state->blocks.load(std::memory_order_relaxed);
 
 	if ((kept & ~(uint64_t) 0xFF) != known)
 	{
 		int			found = 0;
-		cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel, threads,
-																		 shared_bytes);
+		cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+			&found, (const void *) KERNEL, threads, shared_bytes);
 
 		if (error != cudaSuccess)
 			return error;

@@ -99,24 +99,6 @@ shared_for(const search_view *view, uint32_t queries)
 }
 
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
-static kernel_state *
-measure_state(void)
-{
-	static kernel_state state;
-
-	return &state;
-}
-
-template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
-static cudaError_t
-ready_measure(const search_device *device)
-{
-	return kernel_ready(measure_state<ELEMENT, METRIC, TEAM, QUERIES>(),
-						(const void *) measure_kernel<ELEMENT, METRIC, TEAM, QUERIES>, false,
-						device);
-}
-
-template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static cudaError_t
 launch_measure(const search_view *view, const measure_args *args, const search_device *device,
 			   cudaStream_t stream)
@@ -129,11 +111,10 @@ launch_measure(const search_view *view, const measure_args *args, const search_d
 	int			per_sm;
 	cudaError_t error;
 
-	error = ready_measure<ELEMENT, METRIC, TEAM, QUERIES>(device);
+	error = kernel_ready<measure_kernel<ELEMENT, METRIC, TEAM, QUERIES>>(device);
 	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(measure_state<ELEMENT, METRIC, TEAM, QUERIES>(),
-									 (const void *) measure_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
-									 WARPS * 32, shared, device, &per_sm);
+		error = kernel_blocks_per_sm<measure_kernel<ELEMENT, METRIC, TEAM, QUERIES>>
+			(WARPS * 32, shared, device, &per_sm);
 	if (error != cudaSuccess)
 		return error;
 	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
@@ -342,9 +323,11 @@ search_measure_ready(const search_view *view, const search_device *device)
 						 using		row = decltype(element);
 						 const int	METRIC = decltype(metric)::value;
 						 const int	TEAM = decltype(team)::value;
-						 cudaError_t one = ready_measure<row, METRIC, TEAM, 1>(device);
+						 const int	QUERIES = queries_of(METRIC);
+						 cudaError_t one =
+							 kernel_ready<measure_kernel<row, METRIC, TEAM, 1>>(device);
 
-						 return one == cudaSuccess ?
-							 ready_measure<row, METRIC, TEAM, queries_of(METRIC)>(device) : one;
+						 return one != cudaSuccess ? one :
+							 kernel_ready<measure_kernel<row, METRIC, TEAM, QUERIES>>(device);
 					 });
 }

@@ -462,23 +462,6 @@ search_pivots_slices(const search_view *view, uint32_t nq, uint32_t least, int s
 	return slices;
 }
 
-template <bool CODES>
-static cudaError_t
-ready_scores(const search_device *device)
-{
-	static kernel_state state;
-
-	return kernel_ready(&state, (const void *) pivot_scores_kernel<CODES>, false, device);
-}
-
-static cudaError_t
-ready_code_queries(const search_device *device)
-{
-	static kernel_state state;
-
-	return kernel_ready(&state, (const void *) pivot_code_queries_kernel, false, device);
-}
-
 cudaError_t
 search_pivots_ready(const search_view *view, const search_device *device)
 {
@@ -486,10 +469,10 @@ search_pivots_ready(const search_view *view, const search_device *device)
 
 	if (view->code_bits > 0)
 	{
-		error = ready_code_queries(device);
-		return error != cudaSuccess ? error : ready_scores<true>(device);
+		error = kernel_ready<pivot_code_queries_kernel>(device);
+		return error != cudaSuccess ? error : kernel_ready<pivot_scores_kernel<true>>(device);
 	}
-	error = ready_scores<false>(device);
+	error = kernel_ready<pivot_scores_kernel<false>>(device);
 	return error != cudaSuccess ? error : kernel_load((const void *) pivot_queries_kernel);
 }
 
@@ -505,9 +488,9 @@ search_pivots_launch(const search_view *view, const pivot_search *search,
 		return cudaSuccess;
 	if (view->code_bits > 0)
 	{
-		error = ready_code_queries(device);
+		error = kernel_ready<pivot_code_queries_kernel>(device);
 		if (error == cudaSuccess)
-			error = ready_scores<true>(device);
+			error = kernel_ready<pivot_scores_kernel<true>>(device);
 		if (error != cudaSuccess)
 			return error;
 		pivot_code_queries_kernel<<<nq, 128, code_work_bytes(view->dim), stream>>>
@@ -520,7 +503,7 @@ search_pivots_launch(const search_view *view, const pivot_search *search,
 			(*view, search->halves, search->factors, nq, search->slices, search->entries);
 		return cudaGetLastError();
 	}
-	error = ready_scores<false>(device);
+	error = kernel_ready<pivot_scores_kernel<false>>(device);
 	if (error != cudaSuccess)
 		return error;
 	pivot_queries_kernel<<<(nq + 3) / 4, 128, 0, stream>>>

@@ -57,22 +57,13 @@
 #define HALF_ERROR (1.01f / 2048)
 #define HALF_LEAST (1.01f / 33554432)
 
-typedef struct prune_args
+struct prune_args : prune_launch
 {
-	const uint32_t *filter;
-	uint32_t	filter_stride;
-	uint32_t   *to;
-	uint32_t	to_stride;
-	const float *queries;
-	uint32_t	nq;
-	const uint64_t *bounds;
-	uint32_t	bounds_stride;
 	uint32_t	chunks;			/* of 64 bytes of a row */
 	float		error;			/* of sums, relative */
 	float		half_error;		/* of a row's halves, relative to their length */
 	float		half_least;		/* and beside that */
-	search_gate gate;
-} prune_args;
+};
 
 /* A query as halves, which are times a power of two. */
 typedef struct prune_query
@@ -431,20 +422,11 @@ search_prune_takes(const search_view *view, const search_device *device)
 }
 
 template <int TILES>
-static kernel_state *
-prune_state(void)
-{
-	static kernel_state state;
-
-	return &state;
-}
-
-template <int TILES>
 static cudaError_t
 ready_prune(const search_device *device)
 {
 	cudaError_t error = kernel_load((const void *) prune_kernel<TILES>);
-	kernel_state *state = prune_state<TILES>();
+	kernel_state *state = kernel_state_of<prune_kernel<TILES>>();
 
 	if (error != cudaSuccess || state->context.load(std::memory_order_relaxed) == device->context)
 		return error;
@@ -469,9 +451,7 @@ launch_prune(const search_view *view, const prune_args *args, const search_devic
 
 	error = ready_prune<TILES>(device);
 	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(prune_state<TILES>(),
-									 (const void *) prune_kernel<TILES>, WARPS * 32,
-									 shared, device, &per_sm);
+		error = kernel_blocks_per_sm<prune_kernel<TILES>>(WARPS * 32, shared, device, &per_sm);
 	if (error != cudaSuccess)
 		return error;
 	blocks = (uint32_t) (device->sms * per_sm);
@@ -497,19 +477,8 @@ search_prune_launch(const search_view *view, const prune_launch *launch,
 {
 	const bool	rounded = view->element == GG_ELEMENT_F32;
 	const prune_args args = {
-		.filter = launch->filter,
-		.filter_stride = launch->filter_stride,
-		.to = launch->to,
-		.to_stride = launch->to_stride,
-		.queries = launch->queries,
-		.nq = launch->nq,
-		.bounds = launch->bounds,
-		.bounds_stride = launch->bounds_stride,
-		.chunks = chunks_of(view),
-		.error = ERROR_FIXED + ERROR_PER_ELEMENT * (float) view->dim,
-		.half_error = rounded ? HALF_ERROR : 0,
-		.half_least = rounded ? HALF_LEAST * sqrtf((float) view->dim) : 0,
-		.gate = launch->gate,
+		*launch, chunks_of(view), ERROR_FIXED + ERROR_PER_ELEMENT * (float) view->dim,
+		rounded ? HALF_ERROR : 0, rounded ? HALF_LEAST * sqrtf((float) view->dim) : 0
 	};
 
 	return launch->nq <= 8 ? launch_prune<1>(view, &args, device, stream) :

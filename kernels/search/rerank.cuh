@@ -113,46 +113,35 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 	}
 }
 
+template <gg_metric METRIC, int ROWS, int QUADS>
+static __device__ __forceinline__ void
+exact_by(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
+		 uint32_t lane, float (&values)[ROWS])
+{
+	if (view.element == GG_ELEMENT_F32)
+		exact_rows<float, METRIC, ROWS, QUADS>(view, nodes, raw, inverse, lane, values);
+	else
+		exact_rows<__half, METRIC, ROWS, QUADS>(view, nodes, raw, inverse, lane, values);
+}
+
 template <int ROWS, int QUADS>
 static __device__ __forceinline__ void
 exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
 			uint32_t lane, float (&values)[ROWS])
 {
-	bool		wide = view.element == GG_ELEMENT_F32;
-
 	switch (view.metric)
 	{
 		case GG_METRIC_L2:
-			if (wide)
-				exact_rows<float, GG_METRIC_L2, ROWS, QUADS>(view, nodes, raw, inverse, lane,
-															 values);
-			else
-				exact_rows<__half, GG_METRIC_L2, ROWS, QUADS>(view, nodes, raw, inverse, lane,
-															  values);
+			exact_by<GG_METRIC_L2, ROWS, QUADS>(view, nodes, raw, inverse, lane, values);
 			break;
 		case GG_METRIC_IP:
-			if (wide)
-				exact_rows<float, GG_METRIC_IP, ROWS, QUADS>(view, nodes, raw, inverse, lane,
-															 values);
-			else
-				exact_rows<__half, GG_METRIC_IP, ROWS, QUADS>(view, nodes, raw, inverse, lane,
-															  values);
+			exact_by<GG_METRIC_IP, ROWS, QUADS>(view, nodes, raw, inverse, lane, values);
 			break;
 		case GG_METRIC_COSINE:
-			if (wide)
-				exact_rows<float, GG_METRIC_COSINE, ROWS, QUADS>(view, nodes, raw, inverse, lane,
-																 values);
-			else
-				exact_rows<__half, GG_METRIC_COSINE, ROWS, QUADS>(view, nodes, raw, inverse, lane,
-																  values);
+			exact_by<GG_METRIC_COSINE, ROWS, QUADS>(view, nodes, raw, inverse, lane, values);
 			break;
 		default:
-			if (wide)
-				exact_rows<float, GG_METRIC_L1, ROWS, QUADS>(view, nodes, raw, inverse, lane,
-															 values);
-			else
-				exact_rows<__half, GG_METRIC_L1, ROWS, QUADS>(view, nodes, raw, inverse, lane,
-															  values);
+			exact_by<GG_METRIC_L1, ROWS, QUADS>(view, nodes, raw, inverse, lane, values);
 			break;
 	}
 }

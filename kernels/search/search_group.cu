@@ -49,10 +49,7 @@ template <int PATH, int WARPS>
 static cudaError_t
 ready_groups(const search_device *device)
 {
-	static kernel_state state;
-
-	return kernel_ready(&state, (const void *) search_group_kernel<PATH, WARPS>,
-						device->has_clusters, device);
+	return kernel_ready<search_group_kernel<PATH, WARPS>>(device, device->has_clusters);
 }
 
 template <int PATH, int WARPS>

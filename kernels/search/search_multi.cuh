@@ -23,20 +23,10 @@ search_block_kernel(const __grid_constant__ search_view view,
 }
 
 template <int PATH, int WARPS>
-static kernel_state *
-block_state(void)
-{
-	static kernel_state state;
-
-	return &state;
-}
-
-template <int PATH, int WARPS>
 static cudaError_t
 ready_blocks(const search_device *device)
 {
-	return kernel_ready(block_state<PATH, WARPS>(), (const void *) search_block_kernel<PATH, WARPS>,
-						device->has_clusters, device);
+	return kernel_ready<search_block_kernel<PATH, WARPS>>(device, device->has_clusters);
 }
 
 template <int PATH, int WARPS>

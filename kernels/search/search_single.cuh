@@ -127,9 +127,7 @@ template <int PATH>
 static cudaError_t
 ready_warps(const search_device *device)
 {
-	static kernel_state state;
-
-	return kernel_ready(&state, (const void *) search_warp_kernel<PATH>, false, device);
+	return kernel_ready<search_warp_kernel<PATH>>(device);
 }
 
 template <int PATH>

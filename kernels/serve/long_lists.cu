@@ -135,14 +135,6 @@ sort_kernel(const __grid_constant__ sort_args args, const __grid_constant__ sear
 		answered(slots, args.first + blockIdx.x);
 }
 
-static cudaError_t
-ready_sort(const search_device *device)
-{
-	static kernel_state state;
-
-	return kernel_ready(&state, (const void *) sort_kernel, false, device);
-}
-
 /* ---- queueing ------------------------------------------------------------------- */
 
 static bool
@@ -368,7 +360,7 @@ queue_sort(const long_search *search, const deep_batch *batch, uint32_t first,
 	args.nodes = search->index->view.n;
 	args.first = first;
 	memcpy(args.queries, batch->queries + first, search->nq * sizeof(deep_query));
-	GG_CUDA_TRY(ready_sort(&search->index->device));
+	GG_CUDA_TRY(kernel_ready<sort_kernel>(&search->index->device));
 	sort_kernel<<<search->nq, SORT_THREADS, room_for(search->k) * 8, stream>>>(args,
 																			   *batch->slots);
 	GG_CUDA_LAUNCHED("sort_kernel");
@@ -459,5 +451,5 @@ search_long_ready(const search_view *view, const search_device *device)
 
 	if (error == cudaSuccess && view->code_bits > 0 && gg_code_has_bounds(view->metric))
 		error = search_bounds_ready(view, device);
-	return error == cudaSuccess ? ready_sort(device) : error;
+	return error == cudaSuccess ? kernel_ready<sort_kernel>(device) : error;
 }

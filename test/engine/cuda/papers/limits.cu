@@ -347,12 +347,11 @@ static double
 chase(const gg_index *index, const papers_set *set, const walk_log *log, const chase_walks *walks,
 	  chase_shape shape, uint32_t phases, uint32_t *answers)
 {
-	static kernel_state state;
 	const uint32_t shared = (walks->most_steps * (walks->width + 1) + 1 + walks->most_ids) * 4;
 	cluster_config config;
 	double		best = INFINITY;
 
-	MUST(kernel_ready(&state, (const void *) chase_kernel, true, &index->device));
+	MUST(kernel_ready<chase_kernel>(&index->device, true));
 	peers_config_set(&config, &index->device, 1, shape.blocks, shape.warps * 32, shared, NULL);
 	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
 	{

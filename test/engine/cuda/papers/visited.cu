@@ -160,7 +160,6 @@ papers_lists_launch(const search_view *view, const search_launch *launch,
 	float	   *copies = (float *) (answers + (size_t) walks * launch->params.k);
 	search_launch each = *launch;
 	block_layout layout;
-	static kernel_state state;
 	cudaError_t error;
 
 	if (view->path != WALK_HALF_DOT)
@@ -174,8 +173,7 @@ papers_lists_launch(const search_view *view, const search_launch *launch,
 	each.nentries = ENTRY_NODES;
 	layout = block_layout_for(view, &each, device, 1, WIDE_WARPS);
 	layout.hash_bits = bits;
-	error = kernel_ready(&state, (const void *) lists_kernel<WALK_HALF_DOT, WIDE_WARPS>, false,
-						 device);
+	error = kernel_ready<lists_kernel<WALK_HALF_DOT, WIDE_WARPS>>(device);
 	if (error == cudaSuccess)
 		error = cudaMemsetAsync(work, 0xFF, set_bytes, stream);
 	if (error != cudaSuccess)
