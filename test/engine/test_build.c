@@ -292,7 +292,7 @@ test_overflow(void)
 static void
 test_instruction_sets(void)
 {
-	static const char *const sets[] = {"avx512", "avx2", "neon", "plain"};
+	static const char *const sets[] = {"amx", "avx512_bf16", "avx512", "avx2", "neon", "plain"};
 	int			tested = 0;
 
 	for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)
@@ -306,10 +306,17 @@ test_instruction_sets(void)
 								  .seed = 1};
 			harness_spec cells = {.n = 6500, .dim = 21, .latent = 10, .metric = metric,
 								  .element = GG_ELEMENT_F32, .seed = 2};
+			/* these are rounded to bfloat16; the last in two pieces */
+			harness_spec rounded = {.n = 3000, .dim = 77, .latent = 10, .metric = metric,
+									.element = GG_ELEMENT_F16, .seed = 3};
+			harness_spec pieces = {.n = 900, .dim = 1090, .latent = 10, .metric = metric,
+								   .element = GG_ELEMENT_F32, .seed = 4};
 
 			knn_case(&exact, 30, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, sets[s]);
 			if (!harness_small() && (metric == GG_METRIC_L2 || metric == GG_METRIC_L1))
 				knn_case(&cells, 64, GG_INIT_PIVOT_CELLS, 0.985, 0.96, sets[s]);
+			knn_case(&rounded, 32, GG_INIT_PIVOT_CELLS, 0.985, 0.96, sets[s]);
+			knn_case(&pieces, 30, GG_INIT_PIVOT_CELLS, 0.998, 0.99, sets[s]);
 		}
 	}
 	gg_simd_force(NULL);

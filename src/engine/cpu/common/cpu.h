@@ -5,6 +5,7 @@
  *	threads.c		worker threads of one call, cancellation, progress
  *	tile.c			all-pairs distances by tiles, bounded neighbour lists
  *	tile_ops.c		their inner loops for each instruction set
+ *	tile_bf16.c		those of rows rounded to bfloat16
  *	row_view.c		rows of a list at hand, distances term by term
  *	knn.c			k-NN lists under way
  *	cells.c			their start from pivot cells
@@ -45,7 +46,9 @@ typedef enum gg_simd
 	GG_SIMD_PLAIN,
 	GG_SIMD_NEON,
 	GG_SIMD_AVX2,
-	GG_SIMD_AVX512
+	GG_SIMD_AVX512,
+	GG_SIMD_AVX512_BF16,		/* these two differ from it in products of builds alone */
+	GG_SIMD_AMX
 } gg_simd;
 
 extern gg_simd gg_simd_in_use(void);

@@ -18,6 +18,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "cpu.h"
 
@@ -539,11 +543,36 @@ avx512_supported(void)
 		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+static bool
+avx512_bf16_supported(void)
+{
+	unsigned int a,
+				b,
+				c,
+				d;
+
+	return avx512_supported() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) != 0;
+}
+
+/* The system gives a process the registers of AMX (number 18 of its state) if it asks for them. */
+static bool
+amx_supported(void)
+{
+	unsigned int a,
+				b,
+				c,
+				d;
+
+	return avx512_bf16_supported() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+		(d >> 24 & 1) != 0 && (d >> 22 & 1) != 0 &&
+		syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18) == 0;
+}
+
 #endif
 
-#define SIMD_SET_ENTRY(set, simd, test) \
+#define SIMD_SET_ENTRY(name, simd, test, set) \
 	{ \
-		#set, simd, test, \
+		#name, simd, test, \
 		{ \
 			{set##_l2_f32, set##_l2_f16}, \
 			{set##_ip_f32, set##_ip_f16}, \
@@ -557,12 +586,14 @@ avx512_supported(void)
 /* Best first; the last one runs everywhere. */
 static const simd_set simd_sets[] = {
 #if defined(__x86_64__)
-	SIMD_SET_ENTRY(avx512, GG_SIMD_AVX512, avx512_supported),
-	SIMD_SET_ENTRY(avx2, GG_SIMD_AVX2, avx2_supported),
+	SIMD_SET_ENTRY(amx, GG_SIMD_AMX, amx_supported, avx512),
+	SIMD_SET_ENTRY(avx512_bf16, GG_SIMD_AVX512_BF16, avx512_bf16_supported, avx512),
+	SIMD_SET_ENTRY(avx512, GG_SIMD_AVX512, avx512_supported, avx512),
+	SIMD_SET_ENTRY(avx2, GG_SIMD_AVX2, avx2_supported, avx2),
 #elif defined(__aarch64__)
-	SIMD_SET_ENTRY(neon, GG_SIMD_NEON, always_supported),
+	SIMD_SET_ENTRY(neon, GG_SIMD_NEON, always_supported, neon),
 #endif
-	SIMD_SET_ENTRY(plain, GG_SIMD_PLAIN, always_supported)
+	SIMD_SET_ENTRY(plain, GG_SIMD_PLAIN, always_supported, plain)
 };
 
 #define SIMD_SETS ((int) (sizeof(simd_sets) / sizeof(simd_sets[0])))

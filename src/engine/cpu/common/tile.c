@@ -21,6 +21,13 @@
  */
 #define PACK_FLOATS		(1024u * 1024u)
 
+/*
+ * Rows of so many elements are rounded to bfloat16 where the processor multiplies these; elements
+ * are taken so many at a time.
+ */
+#define BF16_DIM		64u
+#define BF16_STEP		32u
+
 /* Slots to look the ids of a join up by: four times as many as ids at most, 8 kB. */
 #define KNOWN_BITS		12
 #define KNOWN_SLOTS		(1u << KNOWN_BITS)
@@ -285,7 +292,7 @@ struct gg_tile_memory
 	uint32_t	piece;			/* elements of one row of rows: all */
 	float		bias[GG_TILE_ROWS] __attribute__((aligned(64)));
 	float		worst[GG_TILE_ROWS] __attribute__((aligned(64)));
-	float		tile[TILE_HEIGHT * TILE_COLUMNS] __attribute__((aligned(64)));
+	float		tile[TILE_COLUMNS * TILE_COLUMNS] __attribute__((aligned(64)));
 
 	/* pairs to leave out, see join_mark_known() and join_mark_shared() */
 	uint32_t	has[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* j is in the list of i */
@@ -293,11 +300,14 @@ struct gg_tile_memory
 	uint16_t	position[KNOWN_SLOTS];	/* of an id in the join; 0 where there is none */
 };
 
-/* Longest piece of a row that is packed at once: the fewer rows a join has, the longer. */
+/*
+ * Longest piece of a row that is packed at once: the fewer rows a join has, the longer.  Room is
+ * for a multiple of step.
+ */
 static inline uint32_t
-tile_piece(uint32_t panels, uint32_t dim)
+tile_piece(uint32_t panels, uint32_t dim, uint32_t step)
 {
-	uint32_t	piece = PACK_FLOATS / (panels * TILE_COLUMNS);
+	uint32_t	piece = PACK_FLOATS / (panels * TILE_COLUMNS) / step * step;
 
 	return piece < dim ? piece : dim;
 }
@@ -305,10 +315,10 @@ tile_piece(uint32_t panels, uint32_t dim)
 uint64_t
 gg_tile_memory_bytes(uint32_t dim)
 {
-	bool		pieces = dim > tile_piece(GG_TILE_ROWS / TILE_COLUMNS, dim);
+	bool		pieces = dim > tile_piece(GG_TILE_ROWS / TILE_COLUMNS, dim, 1);
 
 	return sizeof(gg_tile_memory) + sizeof(float) *
-		(PACK_FLOATS + 16 * (uint64_t) tile_piece(1, dim) +
+		(PACK_FLOATS + 16 * (uint64_t) tile_piece(1, dim, 1) +
 		 (pieces ? (uint64_t) GG_TILE_ROWS * GG_TILE_ROWS : 0));
 }
 
@@ -316,12 +326,12 @@ gg_status
 gg_tile_memory_create(gg_tile_memory **result, uint32_t dim)
 {
 	gg_tile_memory *memory = aligned_alloc(64, (sizeof(*memory) + 63) / 64 * 64);
-	bool		pieces = dim > tile_piece(GG_TILE_ROWS / TILE_COLUMNS, dim);
+	bool		pieces = dim > tile_piece(GG_TILE_ROWS / TILE_COLUMNS, dim, 1);
 
 	*result = NULL;
 	if (memory)
 	{
-		memory->piece = tile_piece(1, dim);
+		memory->piece = tile_piece(1, dim, 1);
 		for (uint32_t i = 0; i < KNOWN_SLOTS; i++)
 			memory->position[i] = 0;
 		memory->pack = aligned_alloc(64, sizeof(float) * PACK_FLOATS);
@@ -357,14 +367,33 @@ join_by_product(const gg_join *join)
 	return join->rows->data->metric == GG_METRIC_IP;
 }
 
+/* Elements begin .. end - 1 of 16 rows of the join from i on, the last one for those it has not. */
+static void
+join_load(gg_tile_memory *memory, const gg_join *join, uint32_t i, uint32_t begin, uint32_t end,
+		  const float *source[16])
+{
+	const gg_rows *rows = join->rows;
+	const gg_dataset *data = rows->data;
+	bool		as_is = data->element == GG_ELEMENT_F32 && !rows->scale;
+
+	for (uint32_t r = 0; r < 16; r++)
+	{
+		uint32_t	row = join->ids[i + r < join->m ? i + r : join->m - 1];
+		float	   *copy = memory->rows + (size_t) r * memory->piece;
+
+		source[r] = copy;
+		if (as_is)
+			source[r] = (const float *) data->rows + (size_t) row * data->dim + begin;
+		else
+			gg_rows_load(rows, row, begin, end, copy);
+	}
+}
+
 /* Pack elements begin .. end - 1 of the join's rows into panels. */
 static void
 join_pack(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
 		  uint32_t begin, uint32_t end, bool norms)
 {
-	const gg_rows *rows = join->rows;
-	const gg_dataset *data = rows->data;
-	bool		as_is = data->element == GG_ELEMENT_F32 && !rows->scale;
 	const float *centre = join_by_product(join) ? NULL : join->centre;
 	uint32_t	depth = end - begin;
 
@@ -377,25 +406,37 @@ join_pack(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
 		{
 			const float *source[16];
 
-			for (uint32_t r = 0; r < 16; r++)
-			{
-				uint32_t	at = i + half + r;
-				uint32_t	row = join->ids[at < join->m ? at : join->m - 1];
-
-				if (as_is)
-					source[r] = (const float *) data->rows + (size_t) row * data->dim + begin;
-				else
-				{
-					float	   *copy = memory->rows + (size_t) r * memory->piece;
-
-					gg_rows_load(rows, row, begin, end, copy);
-					source[r] = copy;
-				}
-			}
+			join_load(memory, join, i + half, begin, end, source);
 			ops->transpose(source, centre ? centre + begin : NULL, depth, panel + half);
 		}
 		if (norms)
 			ops->panel_norms(panel, depth, memory->bias + i);
+	}
+}
+
+/* The same for rounded rows: as rows of so many pairs, and behind all of these as panels. */
+static void
+join_pack_bf16(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
+			   const bf16_ops *bf16, uint32_t begin, uint32_t end, uint32_t pairs)
+{
+	const uint32_t whole = (join->m + TILE_COLUMNS - 1) / TILE_COLUMNS * TILE_COLUMNS;
+	float	   *panels = memory->pack + (size_t) whole * pairs;
+
+	for (uint32_t i = 0; i < join->m; i += 16)
+	{
+		const float *source[16];
+
+		join_load(memory, join, i, begin, end, source);
+		for (uint32_t r = 0; r < 16; r++)
+		{
+			float	   *pair = memory->pack + (size_t) (i + r) * pairs;
+
+			bf16->round(source[r], join->centre ? join->centre + begin : NULL, end - begin, pairs,
+						(uint32_t *) pair, memory->bias + i + r);
+			source[r] = pair;
+		}
+		ops->transpose(source, NULL, pairs, panels +
+					   (size_t) (i / TILE_COLUMNS * TILE_COLUMNS) * pairs + i % TILE_COLUMNS);
 	}
 }
 
@@ -642,20 +683,22 @@ uint64_t
 gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 {
 	const tile_ops *ops = gg_tile_ops();
+	uint32_t	dim = join->rows->dim;
 	bool		l1 = join->rows->data->metric == GG_METRIC_L1,
 				product = join_by_product(join),
 				dot = !l1 && !product && !join->exact;
+	const bf16_ops *bf16 = dot && !join->ordered && dim >= BF16_DIM ? gg_bf16_ops() : NULL;
 	tile_fn		tile = dot || product ? ops->dot : l1 ? ops->l1 : ops->l2;
+	uint32_t	height = bf16 ? bf16->height : TILE_HEIGHT;
 	join_run	run = {.join = join, .memory = memory, .ops = ops,
 					   .factor = product ? -1.0f : dot ? -2.0f : 1.0f,
 					   .least = product ? -INFINITY : 0.0f};
-	uint32_t	dim = join->rows->dim;
 	uint32_t	panels = (join->m + TILE_COLUMNS - 1) / TILE_COLUMNS;
 	uint32_t	piece;
 
 	if (join->m < 2 || join->left == 0)
 		return 0;
-	piece = tile_piece(panels, dim);
+	piece = tile_piece(panels, dim, bf16 ? BF16_STEP : 1);
 	for (uint32_t i = 0; i < panels * TILE_COLUMNS; i++)
 	{
 		memory->bias[i] = 0;
@@ -672,10 +715,15 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 	{
 		uint32_t	end = dim - begin < piece ? dim : begin + piece;
 		bool		first = begin == 0,
-					last = end == dim;
+					last = end == dim,
+					whole = first && last;
 		uint32_t	depth = end - begin;
+		uint32_t	pairs = (depth + BF16_STEP - 1) / BF16_STEP * (BF16_STEP / 2);
 
-		join_pack(memory, join, ops, begin, end, dot);
+		if (bf16)
+			join_pack_bf16(memory, join, ops, bf16, begin, end, pairs);
+		else
+			join_pack(memory, join, ops, begin, end, dot);
 		for (uint32_t p = 0; p * TILE_COLUMNS < join->left; p++)
 		{
 			uint32_t	from = join->right / TILE_COLUMNS;
@@ -684,18 +732,25 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 				return run.entered;
 			for (uint32_t q = p > from ? p : from; q < panels; q++)
 				for (uint32_t i = p * TILE_COLUMNS; i < (p + 1) * TILE_COLUMNS && i < join->left;
-					 i += TILE_HEIGHT)
+					 i += height)
 				{
 					uint32_t	j = q * TILE_COLUMNS;
-					bool		whole = first && last;
 					float	   *sums = whole ? memory->tile :
 						memory->sums + (size_t) i * GG_TILE_ROWS + j;
 					uint32_t	ld = whole ? TILE_COLUMNS : GG_TILE_ROWS;
 
-					tile(memory->pack + (size_t) p * TILE_COLUMNS * depth + (i - p * TILE_COLUMNS),
-						 memory->pack + (size_t) j * depth, depth, first, sums, ld);
-					if (last)
-						join_select(&run, i, j, sums, ld);
+					if (bf16)
+						bf16->dot((const uint32_t *) memory->pack + (size_t) i * pairs,
+								  (const uint32_t *) memory->pack +
+								  (size_t) (panels * TILE_COLUMNS + j) * pairs, pairs, first, sums,
+								  ld);
+					else
+						tile(memory->pack + (size_t) p * TILE_COLUMNS * depth +
+							 (i - p * TILE_COLUMNS), memory->pack + (size_t) j * depth, depth,
+							 first, sums, ld);
+					for (uint32_t r = 0; last && r < height && i + r < join->left;
+						 r += TILE_HEIGHT)
+						join_select(&run, i + r, j, sums + (size_t) r * ld, ld);
 				}
 		}
 	}

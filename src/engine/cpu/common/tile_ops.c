@@ -478,7 +478,7 @@ gg_tile_ops(void)
 #if defined(__x86_64__)
 	const gg_simd simd = gg_simd_in_use();
 
-	return simd == GG_SIMD_AVX512 ? &ops_avx512 : simd == GG_SIMD_AVX2 ? &ops_avx2 : &ops_plain;
+	return simd >= GG_SIMD_AVX512 ? &ops_avx512 : simd == GG_SIMD_AVX2 ? &ops_avx2 : &ops_plain;
 #elif defined(__aarch64__)
 	return &ops_neon;
 #else

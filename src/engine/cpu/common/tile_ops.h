@@ -65,4 +65,24 @@ typedef struct tile_ops
 /* Of the instruction set in use. */
 extern const tile_ops *gg_tile_ops(void);
 
+/* Products of rows rounded to bfloat16.  A pair is elements 2p and 2p + 1 of a row, 32 bits. */
+typedef struct bf16_ops
+{
+	uint32_t	height;			/* rows of a tile */
+
+	/*
+	 * A row less centre (if any) as pairs, a multiple of 16 of them, 0 behind the end; its square
+	 * is added to *bias
+	 */
+	void		(*round) (const float *row, const float *centre, uint32_t depth, uint32_t pairs,
+						  uint32_t *out, float *bias);
+
+	/* as tile_fn, left being rows of pairs, one behind the other, and right a panel of pairs */
+	void		(*dot) (const uint32_t *left, const uint32_t *right, uint32_t pairs, bool first,
+						float *sums, uint32_t ld);
+} bf16_ops;
+
+/* Of the instruction set in use; NULL: it has none. */
+extern const bf16_ops *gg_bf16_ops(void);
+
 #endif							/* GG_TILE_OPS_H */

@@ -346,7 +346,7 @@ gg_cpu_optimize_run(gg_pool *pool, const gg_near_lists *lists, uint32_t degree, 
 	gg_status	status = gg_ok();
 
 #if defined(__x86_64__)
-	if (gg_simd_in_use() == GG_SIMD_AVX512)
+	if (gg_simd_in_use() >= GG_SIMD_AVX512)
 		state.near_places = near_places_avx512;
 #endif
 	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)
