@@ -444,11 +444,18 @@ typedef struct gg_filter
 {
 	uint32_t	nconditions;
 	uint32_t	nvalues;
-	gg_condition conditions[GG_MAX_CONDITIONS];
-	int64_t		values[GG_MAX_FILTER_VALUES];
 	const uint64_t *tids;		/* gg_tid_key()s, ascending and distinct; NULL: any TID */
 	uint32_t	ntids;
+	gg_condition conditions[GG_MAX_CONDITIONS];
+	int64_t		values[GG_MAX_FILTER_VALUES];
 } gg_filter;
+
+/* Bytes of a filter in use: most have a few values, of 8 kB. */
+static inline size_t
+gg_filter_bytes(const gg_filter *filter)
+{
+	return offsetof(gg_filter, values) + filter->nvalues * sizeof(int64_t);
+}
 
 /* How many words of a row, from condition->word on, the condition looks at. */
 static inline uint32_t

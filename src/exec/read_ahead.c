@@ -49,21 +49,20 @@ typedef struct ReadAhead
 	uint64		nbatches;		/* ... in so many batches */
 } ReadAhead;
 
-/* How many rows to read, and the bytes that each query takes. */
+/* How many rows to read, where there is memory for them. */
 static uint32
-RowsToRead(ReadAhead *state, Size *bytes)
+RowsToRead(ReadAhead *state)
 {
 	GgScanOpaque *so;
 	uint32		room;
 
-	*bytes = 0;
 	/* it begins with the first row */
 	if (state->scan == NULL || state->scan->iss_ScanDesc == NULL)
 		return 1;
 	so = (GgScanOpaque *) state->scan->iss_ScanDesc->opaque;
 	if (so->ahead == NULL)
 		so->ahead = state->lists;
-	room = GgRoomAhead(so, state->knows_keys, bytes);
+	room = GgRoomAhead(so, state->knows_keys);
 	return Max(Min(state->most * GROWTH, room), 1);
 }
 
@@ -94,39 +93,43 @@ KeysOf(ReadAhead *state, TupleTableSlot *slot)
 	return keys;
 }
 
-static void
+/* The row and its query: returns the bytes that they take. */
+static Size
 KeepRow(ReadAhead *state, TupleTableSlot *slot)
 {
 	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
 	MemoryContext old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 	bool		isnull;
 	Datum		query = slot_getattr(slot, state->column, &isnull);
+	MinimalTuple row;
+	Size		bytes = 0;
 
 	ResetExprContext(econtext);
 	if (!isnull)
 	{
 		const GgKeysAhead keys = KeysOf(state, slot);
 
-		GgAddAhead(state->lists, state->scan->iss_RelationDesc, query, &keys);
+		bytes = GgAddAhead(state->lists, state->scan->iss_RelationDesc, query, &keys);
 	}
 	MemoryContextSwitchTo(state->context);
-	state->rows[state->nrows++] = ExecCopySlotMinimalTuple(slot);
+	row = ExecCopySlotMinimalTuple(slot);
 	MemoryContextSwitchTo(old);
+	state->rows[state->nrows++] = row;
+	return bytes + row->t_len;
 }
 
 /* Read rows, within work_mem, and ask for their lists.  For passes nothing is to be asked. */
 static void
-ReadRows(ReadAhead *state, uint32 most, Size query_bytes)
+ReadRows(ReadAhead *state, uint32 most)
 {
 	Size		bytes = 0;
-	uint32		n = 0,
-				asked;
+	uint32		asked;
 
 	MemoryContextReset(state->context);
 	state->rows = MemoryContextAlloc(state->context, most * sizeof(MinimalTuple));
 	state->nrows = state->next = 0;
 	GgForgetAhead(state->lists);
-	while (n < most && bytes < work_mem * (Size) 1024)
+	while (state->nrows < most && bytes < work_mem * (Size) 1024)
 	{
 		TupleTableSlot *slot = ExecProcNode(outerPlanState(state));
 
@@ -134,11 +137,10 @@ ReadRows(ReadAhead *state, uint32 most, Size query_bytes)
 		state->ended = TupIsNull(slot);
 		if (state->ended)
 			break;
-		KeepRow(state, slot);
-		bytes += state->rows[n++]->t_len + query_bytes;
+		bytes += KeepRow(state, slot);
 	}
-	state->most = n;
-	asked = n > 1 ? GgAskAhead(state->lists) : 0;
+	state->most = state->nrows;
+	asked = state->nrows > 1 ? GgAskAhead(state->lists) : 0;
 	state->nqueries += asked;
 	state->nbatches += asked > 0;
 }
@@ -151,11 +153,10 @@ ExecReadAhead(CustomScanState *css)
 
 	if (state->next == state->nrows && !state->ended)
 	{
-		Size		bytes;
-		const uint32 most = RowsToRead(state, &bytes);
+		const uint32 most = RowsToRead(state);
 
 		if (most > 1)
-			ReadRows(state, most, bytes);
+			ReadRows(state, most);
 		else
 		{
 			slot = ExecProcNode(outerPlanState(css));

@@ -13,9 +13,10 @@
  * same device for the same lists of the same version, it finds them here.  Else it asks.
  *
  * Short lists of a filter are asked for likewise.  Conditions may be others for each outer row, so
- * queries come with their filters, and there is a request for the queries of each filter.  Where
- * hardly two rows have the same one, no such list is noted any more.  Nothing is noted of longer
- * lists of a filter, nor of those of all rows, nor of a filter of TIDs.
+ * queries come with their filters, and there is a request for the queries of each filter.  So there
+ * are as many queries as memory has room for, each filter's in one group or several.  Where hardly
+ * two rows have the same filter, no such list is noted any more.  Nothing is noted of longer lists
+ * of a filter, nor of those of all rows, nor of a filter of TIDs.
  *
  * A join by a.v <-> b.v < r begins a scan for all rows within a distance (range_path.c) anew for
  * each outer row, and each measures every row.  Most of that is to bring rows into the processor,
@@ -26,6 +27,7 @@
 #include "scan/sort_key.h"
 #include "storage/filter_keys.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 
 #include "engine/keys.h"
@@ -38,8 +40,8 @@
 /* Queries of a filter's group: a device takes GG_SERVE_MAX_DEEPS at a time, and is others', too. */
 #define MOST_FILTERED		256
 
-/* Groups: a filter takes 9 kB. */
-#define MOST_GROUPS			64
+/* If there are more groups, an average one has two queries, or nothing is read ahead any more. */
+#define MANY_GROUPS			1024
 
 /* Queries for which a pass measures: of more, the rows are the lesser part. */
 #define MOST_OF_PASS		64
@@ -47,11 +49,41 @@
 /* Queries that one request is for. */
 typedef struct AheadGroup
 {
-	gg_filter  *filter;			/* NULL: none */
-	uint32		count;			/* queries */
-	uint64	   *keys;			/* as GgServiceAsk() has them; NULL: not asked for */
+	const gg_filter *filter;	/* NULL: none */
+	float	   *queries;
+	uint32		count;
+	uint32		room;			/* for so many queries */
+	uint64	   *keys;			/* as GgServiceAsk() has them; NULL: not answered */
 	uint64		matches[GG_SERVE_MAX_LISTS];	/* of each list, with a filter */
 } AheadGroup;
+
+/* The last group of a filter. */
+typedef struct LastGroup
+{
+	const gg_filter *filter;	/* the bytes in use */
+	uint32		group;
+	char		status;			/* known to simplehash.h alone */
+} LastGroup;
+
+static uint32
+HashFilter(const gg_filter *filter)
+{
+	return hash_combine(hash_bytes((const unsigned char *) filter->conditions,
+								   filter->nconditions * sizeof(gg_condition)),
+						hash_bytes((const unsigned char *) filter->values,
+								   filter->nvalues * sizeof(int64)));
+}
+
+#define SH_PREFIX			last
+#define SH_ELEMENT_TYPE		LastGroup
+#define SH_KEY_TYPE			const gg_filter *
+#define SH_KEY				filter
+#define SH_HASH_KEY(table, filter)	HashFilter(filter)
+#define SH_EQUAL(table, a, b)	gg_serve_is_same(a, b)
+#define SH_SCOPE			static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
 
 /* A query's place in its group. */
 typedef struct PlaceInGroup
@@ -79,10 +111,13 @@ struct GgListsAhead
 	bool		differs;		/* hardly two outer rows have the same filter */
 	uint32		count;			/* queries */
 	uint32		room;			/* for so many of them */
-	float	   *queries;
 	PlaceInGroup *places;		/* of each */
-	AheadGroup *groups;			/* MOST_GROUPS */
+	Size		query_bytes;	/* that each takes */
+	AheadGroup *groups;
 	uint32		ngroups;
+	uint32		group_room;		/* for so many groups */
+	uint32		most;			/* queries of a filter's group */
+	last_hash  *last;			/* groups by filter; NULL: none */
 	uint32		last_groups;	/* of the queries asked for last */
 	uint32		missed;			/* scans that asked for something else */
 	uint32		next;			/* the query that is likely to come */
@@ -111,10 +146,11 @@ void
 GgForgetAhead(GgListsAhead *ahead)
 {
 	MemoryContextReset(ahead->context);
-	ahead->count = ahead->room = ahead->next = ahead->ngroups = ahead->missed = 0;
-	ahead->queries = NULL;
+	ahead->count = ahead->room = ahead->next = ahead->missed = 0;
+	ahead->ngroups = ahead->group_room = 0;
 	ahead->places = NULL;
 	ahead->groups = NULL;
+	ahead->last = NULL;
 	ahead->within = NULL;
 	ahead->measured = 0;
 	ahead->nkeys = 0;
@@ -128,7 +164,7 @@ PassesForMany(const GgScanOpaque *so)
 }
 
 uint32
-GgRoomAhead(const GgScanOpaque *so, bool knows_keys, Size *bytes)
+GgRoomAhead(const GgScanOpaque *so, bool knows_keys)
 {
 	GgListsAhead *ahead = so->ahead;
 	const gg_request *request = &ahead->request;
@@ -138,99 +174,112 @@ GgRoomAhead(const GgScanOpaque *so, bool knows_keys, Size *bytes)
 	if (so->prepared && PassesForMany(so))
 	{
 		ahead->dim = so->meta->dimensions;
-		*bytes = ahead->dim * sizeof(float);
+		ahead->query_bytes = ahead->dim * sizeof(float);
 		return MOST_OF_PASS;
 	}
 	if (!ahead->noted || (ahead->filtered && !knows_keys))
 		return 0;
 	ahead->dim = request->dim;
-	*bytes = request->dim * sizeof(float) + (Size) nlists * request->params.k * sizeof(uint64);
+	ahead->query_bytes = request->dim * sizeof(float) +
+		(Size) nlists * request->params.k * sizeof(uint64);
 	room = GgServiceBulkRoom(&ahead->ref, request->dim, request->params.k, nlists);
-	return ahead->filtered ? Min(room, MOST_FILTERED * Max(ahead->last_groups, 1)) : room;
+	if (!ahead->filtered)
+		return room;
+	ahead->most = Min(room, MOST_FILTERED);
+	return ahead->most * Min(Max(ahead->last_groups, 1), MANY_GROUPS);
 }
 
-/* The group of another query with this filter; MOST_GROUPS: there is no room for it. */
+/* Add a group of this filter, of which the bytes in use are copied, or of none. */
+static void
+AddGroup(GgListsAhead *ahead, const gg_filter *filter)
+{
+	gg_filter  *copy = NULL;
+
+	if (filter != NULL)
+		copy = memcpy(MemoryContextAlloc(ahead->context, gg_filter_bytes(filter)), filter,
+					  gg_filter_bytes(filter));
+	GgNeedRoom(ahead->context, ahead->groups, ahead->ngroups, ahead->group_room);
+	ahead->groups[ahead->ngroups++] = (AheadGroup) {.filter = copy};
+}
+
+/* The group of another query with this filter. */
 static uint32
 GroupOf(GgListsAhead *ahead, const gg_filter *filter)
 {
-	uint32		i = 0;
-	AheadGroup *group;
+	LastGroup  *last;
+	bool		found;
 
-	if (ahead->groups == NULL)
-		ahead->groups = MemoryContextAllocZero(ahead->context, MOST_GROUPS * sizeof(AheadGroup));
-	while (i < ahead->ngroups && !(gg_serve_is_same(ahead->groups[i].filter, filter) &&
-								   (filter == NULL || ahead->groups[i].count < MOST_FILTERED)))
-		i++;
-	if (i < ahead->ngroups || i == MOST_GROUPS)
-		return i;
-	group = &ahead->groups[ahead->ngroups++];
-	if (filter != NULL)
+	if (ahead->last == NULL)
+		ahead->last = last_create(ahead->context, 64, NULL);
+	last = last_insert(ahead->last, filter, &found);
+	if (!found || ahead->groups[last->group].count == ahead->most)
 	{
-		group->filter = MemoryContextAlloc(ahead->context, sizeof(gg_filter));
-		memcpy(group->filter, filter, sizeof(gg_filter));
+		AddGroup(ahead, filter);
+		last->group = ahead->ngroups - 1;
+		last->filter = ahead->groups[last->group].filter;
 	}
-	return i;
+	return last->group;
 }
 
-/* The group of a query under these conditions; MOST_GROUPS: none. */
-static uint32
-GroupByKeys(GgListsAhead *ahead, const GgKeysAhead *keys)
+/* The group of a query under these conditions.  False: the scan does not ask for what is noted. */
+static bool
+GroupByKeys(GgListsAhead *ahead, const GgKeysAhead *keys, uint32 *group)
 {
+	const gg_filter *filter = &ahead->filter;
 	bool		recheck;
 
+	*group = 0;
 	if (!ahead->filtered)
-		return GroupOf(ahead, NULL);
+	{
+		if (ahead->ngroups == 0)
+			AddGroup(ahead, NULL);
+		return true;
+	}
 	if (!keys->change && ahead->ngroups > 0)
-		return GroupOf(ahead, ahead->groups[0].filter);
-	if (!GgFilterFromKeys(&ahead->columns, keys->keys, keys->nkeys, &ahead->filter, &recheck))
-		return MOST_GROUPS;		/* no row meets them, and the scan does not ask */
-	return GroupOf(ahead, ahead->filter.nconditions > 0 ? &ahead->filter : NULL);
+		filter = ahead->groups[0].filter;
+	else if (!GgFilterFromKeys(&ahead->columns, keys->keys, keys->nkeys, &ahead->filter,
+							   &recheck) || filter->nconditions == 0)
+		return false;
+	*group = GroupOf(ahead, filter);
+	return true;
+}
+
+/* Add a query to its group. */
+static void
+AddQuery(GgListsAhead *ahead, uint32 number, const float *query)
+{
+	const uint32 dim = ahead->dim;
+	AheadGroup *group = &ahead->groups[number];
+
+	if (group->count == group->room)
+	{
+		group->room = Max(4, group->room * 2);
+		group->queries = GgEnlarge(ahead->context, group->queries,
+								   (Size) group->room * dim * sizeof(float));
+	}
+	GgNeedRoom(ahead->context, ahead->places, ahead->count, ahead->room);
+	ahead->places[ahead->count++] = (PlaceInGroup) {number, group->count};
+	memcpy(group->queries + (Size) group->count++ * dim, query, dim * sizeof(float));
 }
 
 /* A query of another dimension is left to its scan, which says so. */
-void
+Size
 GgAddAhead(GgListsAhead *ahead, Relation index, Datum value, const GgKeysAhead *keys)
 {
 	const GgOpclass *opclass = GgIndexOpclass(index);
-	const uint32 dim = ahead->dim;
+	const uint32 before = ahead->ngroups;
 	const Datum detoasted = PointerGetDatum(PG_DETOAST_DATUM(value));
 	float	   *query;
 	uint32		group;
 
-	if (GgValueDimensions(opclass, detoasted) != dim)
-		return;
-	group = GroupByKeys(ahead, keys);
-	if (group == MOST_GROUPS)
-		return;
-	if (ahead->count == ahead->room)
-	{
-		ahead->room = Max(16, ahead->room * 2);
-		ahead->queries = GgEnlarge(ahead->context, ahead->queries,
-								   (Size) ahead->room * dim * sizeof(float));
-		ahead->places = GgEnlarge(ahead->context, ahead->places,
-								  ahead->room * sizeof(PlaceInGroup));
-	}
-	ahead->places[ahead->count] = (PlaceInGroup) {group, ahead->groups[group].count++};
-	query = GgQueryFromValue(opclass, detoasted, dim);
-	memcpy(ahead->queries + (Size) ahead->count++ * dim, query, dim * sizeof(float));
+	if (GgValueDimensions(opclass, detoasted) != ahead->dim ||
+		!GroupByKeys(ahead, keys, &group))
+		return 0;
+	query = GgQueryFromValue(opclass, detoasted, ahead->dim);
+	AddQuery(ahead, group, query);
 	pfree(query);
-}
-
-/* The queries of a group, one behind the other. */
-static const float *
-QueriesOf(const GgListsAhead *ahead, uint32 group)
-{
-	const uint32 count = ahead->groups[group].count;
-	float	   *queries;
-
-	if (count == ahead->count)
-		return ahead->queries;
-	queries = MemoryContextAllocHuge(ahead->context, (Size) count * ahead->dim * sizeof(float));
-	for (uint32 i = 0; i < ahead->count; i++)
-		if (ahead->places[i].group == group)
-			memcpy(queries + (Size) ahead->places[i].place * ahead->dim,
-				   ahead->queries + (Size) i * ahead->dim, ahead->dim * sizeof(float));
-	return queries;
+	return ahead->query_bytes + (ahead->ngroups == before || !ahead->filtered ? 0 :
+								 sizeof(AheadGroup) + gg_filter_bytes(ahead->groups[group].filter));
 }
 
 uint32
@@ -238,6 +287,7 @@ GgAskAhead(GgListsAhead *ahead)
 {
 	GgAsk		ask = {.request = ahead->request};
 	const Size	query_keys = (Size) gg_request_lists(&ask.request) * ask.request.params.k;
+	uint32		answered = 0;
 	GgReason	reason;
 
 	if (ahead->count < 2)
@@ -246,30 +296,31 @@ GgAskAhead(GgListsAhead *ahead)
 	if (!ahead->noted)
 		return ahead->count;
 	ahead->last_groups = ahead->ngroups;
-	if (ahead->ngroups == MOST_GROUPS && ahead->count < 2 * MOST_GROUPS)
+	if (ahead->ngroups > MANY_GROUPS && ahead->count < 2 * ahead->ngroups)
 	{
 		ahead->differs = true;
 		ahead->noted = false;
 		GgForgetAhead(ahead);
 		return 0;
 	}
+	/* where a group has no answer, others would hardly have one: from there on, scans ask */
 	for (uint32 i = 0; i < ahead->ngroups; i++)
 	{
 		AheadGroup *group = &ahead->groups[i];
+		uint64	   *keys = MemoryContextAllocHuge(ahead->context,
+												  query_keys * group->count * sizeof(uint64));
 
+		CHECK_FOR_INTERRUPTS();
 		ask.filter = group->filter;
-		ask.queries = QueriesOf(ahead, i);
+		ask.queries = group->queries;
 		ask.request.count = group->count;
-		group->keys = MemoryContextAllocHuge(ahead->context,
-											 query_keys * group->count * sizeof(uint64));
 		GgForgetAnswers(&ahead->ref);
-		if (!GgServiceAsk(&ahead->ref, &ask, group->keys, group->matches, &reason))
-		{
-			GgForgetAhead(ahead);
-			return 0;
-		}
+		if (!GgServiceAsk(&ahead->ref, &ask, keys, group->matches, &reason))
+			break;
+		group->keys = keys;
+		answered += group->count;
 	}
-	return ahead->count;
+	return answered;
 }
 
 /* Are lists of the request those of walks, or as short, and is there an answer for many queries? */
@@ -308,13 +359,16 @@ Note(GgScanOpaque *so, const GgAsk *ask)
 static uint32
 PlaceOf(const GgListsAhead *ahead, const float *query, const gg_filter *filter)
 {
-	const Size	bytes = ahead->dim * sizeof(float);
 	uint32		i = ahead->next;
 
-	while (i < ahead->count &&
-		   (memcmp(ahead->queries + (Size) i * ahead->dim, query, bytes) != 0 ||
-			!gg_serve_is_same(ahead->groups[ahead->places[i].group].filter, filter)))
-		i++;
+	for (; i < ahead->count; i++)
+	{
+		const AheadGroup *group = &ahead->groups[ahead->places[i].group];
+
+		if (memcmp(group->queries + (Size) ahead->places[i].place * ahead->dim, query,
+				   ahead->dim * sizeof(float)) == 0 && gg_serve_is_same(group->filter, filter))
+			break;
+	}
 	return i;
 }
 
@@ -353,6 +407,8 @@ GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 		return false;
 	group = &ahead->groups[ahead->places[place].group];
 	ahead->next = place;
+	if (group->keys == NULL)
+		return false;
 	place = ahead->places[place].place;
 	for (uint32 list = 0; list < gg_request_lists(&ask->request); list++)
 		memcpy(keys + (Size) list * k, group->keys + ((Size) list * group->count + place) * k,
@@ -396,7 +452,7 @@ MeasureForAll(GgListsAhead *ahead, GgPageSource *source, uint32 nodes, NodesWith
 		CHECK_FOR_INTERRUPTS();
 		for (uint32 q = 0; q < ahead->count; q++)
 		{
-			source->query = ahead->queries + (Size) q * ahead->dim;
+			source->query = ahead->groups[0].queries + (Size) q * ahead->dim;
 			GgSourceSweep(source, first, count, distances);
 			for (uint32 i = 0; i < count; i++)
 				if (!(distances[i] > ahead->farthest))

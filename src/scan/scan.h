@@ -310,17 +310,17 @@ typedef struct GgKeysAhead
 } GgKeysAhead;
 
 /*
- * For how many of its next queries a scan would find what it is asked for at once, and the bytes
- * that each takes.  0: only for one.  knows_keys: queries will come with their keys.
+ * For how many of its next queries a scan would find what it is asked for at once, where there is
+ * memory for them.  0: only for one.  knows_keys: queries will come with their keys.
  */
-extern uint32 GgRoomAhead(const GgScanOpaque *so, bool knows_keys, Size *bytes);
+extern uint32 GgRoomAhead(const GgScanOpaque *so, bool knows_keys);
 
 /*
- * Drop all queries; add one of the scan of this index; ask a device for the lists of all, and say
- * for how many.
+ * Drop all queries; add one of the scan of this index, and say how many bytes it takes, with its
+ * lists; ask a device for the lists of all, and say for how many it answered.
  */
 extern void GgForgetAhead(GgListsAhead *ahead);
-extern void GgAddAhead(GgListsAhead *ahead, Relation index, Datum value, const GgKeysAhead *keys);
+extern Size GgAddAhead(GgListsAhead *ahead, Relation index, Datum value, const GgKeysAhead *keys);
 extern uint32 GgAskAhead(GgListsAhead *ahead);
 
 /* The scan is to ask for this.  True: keys has the answer.  Else the next queries ask for it. */

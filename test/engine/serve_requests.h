@@ -155,10 +155,7 @@ place_filter(bulk_region *r, uint32_t i, const gg_filter *filter, gg_request *re
 	if (is_in_region(r, filter))
 		request->filter = (uint64_t) ((const char *) filter - r->memory);
 	else
-	{
 		memcpy(copy, filter, offsetof(gg_filter, values) + nvalues * sizeof(int64_t));
-		copy->ntids = filter->ntids;
-	}
 	if (filter->tids == NULL)
 		return;
 	request->tids = at + DEEP_FILTER_BYTES;
