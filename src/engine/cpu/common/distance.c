@@ -543,29 +543,29 @@ avx512_supported(void)
 		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+/* CPUID's leaf 7: a bit of EAX (word 0) .. EDX (3) of one of its parts. */
+static bool
+leaf_7_has(unsigned int part, int word, int bit)
+{
+	unsigned int words[4];
+
+	return __get_cpuid_count(7, part, &words[0], &words[1], &words[2], &words[3]) &&
+		(words[word] >> bit & 1) != 0;
+}
+
+/* On Intel's processors such products take longer than those of float32. */
 static bool
 avx512_bf16_supported(void)
 {
-	unsigned int a,
-				b,
-				c,
-				d;
-
-	return avx512_supported() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) != 0;
+	return avx512_supported() && leaf_7_has(1, 0, 5) && __builtin_cpu_is("amd");
 }
 
 /* The system gives a process the registers of AMX (number 18 of its state) if it asks for them. */
 static bool
 amx_supported(void)
 {
-	unsigned int a,
-				b,
-				c,
-				d;
-
-	return avx512_bf16_supported() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
-		(d >> 24 & 1) != 0 && (d >> 22 & 1) != 0 &&
-		syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18) == 0;
+	return avx512_supported() && leaf_7_has(1, 0, 5) && leaf_7_has(0, 3, 22) &&
+		leaf_7_has(0, 3, 24) && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18) == 0;
 }
 
 #endif
