@@ -40,8 +40,13 @@
 /* Queries of a filter's group: a device takes GG_SERVE_MAX_DEEPS at a time, and is others', too. */
 #define MOST_FILTERED		256
 
-/* If there are more groups, an average one has two queries, or nothing is read ahead any more. */
-#define MANY_GROUPS			1024
+/*
+ * Groups of a batch, if each has as many queries as it may; and those of hardly two queries, after
+ * which another batch is not worth it.  Batches grow up to work_mem, so rows of a thousand filters
+ * in turns are one or two of each in the first ones.
+ */
+#define MOST_GROUPS			1024
+#define MOST_ALONE			(4 * MOST_GROUPS)
 
 /* Queries for which a pass measures: of more, the rows are the lesser part. */
 #define MOST_OF_PASS		64
@@ -108,6 +113,7 @@ struct GgListsAhead
 	gg_request	request;		/* ... for this, ... */
 	bool		filtered;		/* ... by some filter, ... */
 	GgResidentRef ref;			/* ... of this resident */
+	uint32		alone;			/* groups of the last batches whose groups had hardly two queries */
 	bool		differs;		/* hardly two outer rows have the same filter */
 	uint32		count;			/* queries */
 	uint32		room;			/* for so many of them */
@@ -186,7 +192,7 @@ GgRoomAhead(const GgScanOpaque *so, bool knows_keys)
 	if (!ahead->filtered)
 		return room;
 	ahead->most = Min(room, MOST_FILTERED);
-	return ahead->most * Min(Max(ahead->last_groups, 1), MANY_GROUPS);
+	return ahead->most * Min(Max(ahead->last_groups, 1), MOST_GROUPS);
 }
 
 /* Add a group of this filter, of which the bytes in use are copied, or of none. */
@@ -296,7 +302,8 @@ GgAskAhead(GgListsAhead *ahead)
 	if (!ahead->noted)
 		return ahead->count;
 	ahead->last_groups = ahead->ngroups;
-	if (ahead->ngroups > MANY_GROUPS && ahead->count < 2 * ahead->ngroups)
+	ahead->alone = ahead->count < 2 * ahead->ngroups ? ahead->alone + ahead->ngroups : 0;
+	if (ahead->alone > MOST_ALONE)
 	{
 		ahead->differs = true;
 		ahead->noted = false;
