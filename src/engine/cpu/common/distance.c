@@ -18,10 +18,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include "cpu.h"
 
@@ -560,12 +556,11 @@ avx512_bf16_supported(void)
 	return avx512_supported() && leaf_7_has(1, 0, 5) && __builtin_cpu_is("amd");
 }
 
-/* The system gives a process the registers of AMX (number 18 of its state) if it asks for them. */
 static bool
 amx_supported(void)
 {
 	return avx512_supported() && leaf_7_has(1, 0, 5) && leaf_7_has(0, 3, 22) &&
-		leaf_7_has(0, 3, 24) && syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18) == 0;
+		leaf_7_has(0, 3, 24);
 }
 
 #endif

@@ -11,6 +11,9 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define BF16_TARGET \
 	__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")))
@@ -138,6 +141,24 @@ dot_amx(const uint32_t *left, const uint32_t *right, uint32_t pairs, bool first,
 	_tile_release();
 }
 
+/*
+ * The system gives AMX's registers, number 18 of a process's state, to who asks for them.  Stacks
+ * for signals have to be larger from then on, so it is not asked before a build.
+ */
+static bool
+may_use_amx(void)
+{
+	static _Atomic int may = -1;
+	int			known = atomic_load_explicit(&may, memory_order_relaxed);
+
+	if (known < 0)
+	{
+		known = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18) == 0;
+		atomic_store_explicit(&may, known, memory_order_relaxed);
+	}
+	return known;
+}
+
 static const bf16_ops ops_avx512_bf16 = {TILE_HEIGHT, round_row, dot_avx512_bf16};
 static const bf16_ops ops_amx = {TILE_COLUMNS, round_row, dot_amx};
 #endif							/* __x86_64__ */
@@ -148,7 +169,8 @@ gg_bf16_ops(void)
 #if defined(__x86_64__)
 	const gg_simd simd = gg_simd_in_use();
 
-	return simd == GG_SIMD_AMX ? &ops_amx : simd == GG_SIMD_AVX512_BF16 ? &ops_avx512_bf16 : NULL;
+	return simd == GG_SIMD_AVX512_BF16 ? &ops_avx512_bf16 :
+		simd == GG_SIMD_AMX && may_use_amx() ? &ops_amx : NULL;
 #else
 	return NULL;
 #endif

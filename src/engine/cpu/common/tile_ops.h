@@ -82,7 +82,7 @@ typedef struct bf16_ops
 						float *sums, uint32_t ld);
 } bf16_ops;
 
-/* Of the instruction set in use; NULL: it has none. */
+/* Of the instruction set in use; NULL: it has none, or the system does not let us. */
 extern const bf16_ops *gg_bf16_ops(void);
 
 #endif							/* GG_TILE_OPS_H */
