@@ -251,3 +251,11 @@ make_venv()
 		why="pip reaches no package index"
 	return 1
 }
+
+# adapters_venv: sets $venv, which the programs of test/bench/adapters share
+adapters_venv()
+{
+	venv=$top/build/adapters
+	make_venv "$venv" "$top/test/bench/adapters/requirements.txt" "$top/build/adapters.log" \
+		--no-deps || die "${why:-see build/adapters.log}"
+}
