@@ -450,7 +450,7 @@ typedef struct gg_filter
 	int64_t		values[GG_MAX_FILTER_VALUES];
 } gg_filter;
 
-/* Bytes of a filter in use: most have a few values, of 8 kB. */
+/* Bytes of a filter that are in use.  Most filters have few values, and room for them is 8 kB. */
 static inline size_t
 gg_filter_bytes(const gg_filter *filter)
 {

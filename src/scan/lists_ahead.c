@@ -41,9 +41,9 @@
 #define MOST_FILTERED		256
 
 /*
- * Groups of a batch, if each has as many queries as it may; and those of hardly two queries, after
- * which another batch is not worth it.  Batches grow up to work_mem, so rows of a thousand filters
- * in turns are one or two of each in the first ones.
+ * A batch is read for so many full groups at most.  Reading ahead ends after MOST_ALONE groups in
+ * batches whose groups had hardly two queries.  That is more than the groups of one batch: batches
+ * grow, and the first ones have hardly two rows of each of a thousand filters that take turns.
  */
 #define MOST_GROUPS			1024
 #define MOST_ALONE			(4 * MOST_GROUPS)
@@ -113,7 +113,7 @@ struct GgListsAhead
 	gg_request	request;		/* ... for this, ... */
 	bool		filtered;		/* ... by some filter, ... */
 	GgResidentRef ref;			/* ... of this resident */
-	uint32		alone;			/* groups of the last batches whose groups had hardly two queries */
+	uint32		alone;			/* groups since the last batch of several queries a group */
 	bool		differs;		/* hardly two outer rows have the same filter */
 	uint32		count;			/* queries */
 	uint32		room;			/* for so many of them */

@@ -539,7 +539,7 @@ avx512_supported(void)
 		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-/* CPUID's leaf 7: a bit of EAX (word 0) .. EDX (3) of one of its parts. */
+/* Does CPUID's leaf 7 have a bit?  word is 0 .. 3 for EAX .. EDX, part what CPUID calls subleaf. */
 static bool
 leaf_7_has(unsigned int part, int word, int bit)
 {

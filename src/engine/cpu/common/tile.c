@@ -22,8 +22,8 @@
 #define PACK_FLOATS		(1024u * 1024u)
 
 /*
- * Rows of so many elements are rounded to bfloat16 where the processor multiplies these; elements
- * are taken so many at a time.
+ * Rows of BF16_DIM elements or more are rounded to bfloat16, where the processor multiplies these.
+ * It takes BF16_STEP elements at a time.
  */
 #define BF16_DIM		64u
 #define BF16_STEP		32u
@@ -367,7 +367,10 @@ join_by_product(const gg_join *join)
 	return join->rows->data->metric == GG_METRIC_IP;
 }
 
-/* Elements begin .. end - 1 of 16 rows of the join from i on, the last one for those it has not. */
+/*
+ * Point at elements begin .. end - 1 of the join's rows i .. i + 15.  Where there are fewer rows,
+ * the last one stands for the rest.
+ */
 static void
 join_load(gg_tile_memory *memory, const gg_join *join, uint32_t i, uint32_t begin, uint32_t end,
 		  const float *source[16])
@@ -414,14 +417,11 @@ join_pack(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
 	}
 }
 
-/* The same for rounded rows: as rows of so many pairs, and behind all of these as panels. */
+/* Round the rows, and pack them twice: row by row, each of so many pairs, then as panels. */
 static void
-join_pack_bf16(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
-			   const bf16_ops *bf16, uint32_t begin, uint32_t end, uint32_t pairs)
+join_pack_bf16(gg_tile_memory *memory, const gg_join *join, const bf16_ops *bf16, uint32_t begin,
+			   uint32_t end, uint32_t pairs, float *panels)
 {
-	const uint32_t whole = (join->m + TILE_COLUMNS - 1) / TILE_COLUMNS * TILE_COLUMNS;
-	float	   *panels = memory->pack + (size_t) whole * pairs;
-
 	for (uint32_t i = 0; i < join->m; i += 16)
 	{
 		const float *source[16];
@@ -435,8 +435,8 @@ join_pack_bf16(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
 						(uint32_t *) pair, memory->bias + i + r);
 			source[r] = pair;
 		}
-		ops->transpose(source, NULL, pairs, panels +
-					   (size_t) (i / TILE_COLUMNS * TILE_COLUMNS) * pairs + i % TILE_COLUMNS);
+		gg_tile_ops()->transpose(source, NULL, pairs, panels + i % TILE_COLUMNS +
+								 (size_t) (i / TILE_COLUMNS * TILE_COLUMNS) * pairs);
 	}
 }
 
@@ -719,9 +719,10 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 					whole = first && last;
 		uint32_t	depth = end - begin;
 		uint32_t	pairs = (depth + BF16_STEP - 1) / BF16_STEP * (BF16_STEP / 2);
+		float	   *bf16_panels = memory->pack + (size_t) panels * TILE_COLUMNS * pairs;
 
 		if (bf16)
-			join_pack_bf16(memory, join, ops, bf16, begin, end, pairs);
+			join_pack_bf16(memory, join, bf16, begin, end, pairs, bf16_panels);
 		else
 			join_pack(memory, join, ops, begin, end, dot);
 		for (uint32_t p = 0; p * TILE_COLUMNS < join->left; p++)
@@ -741,9 +742,8 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 
 					if (bf16)
 						bf16->dot((const uint32_t *) memory->pack + (size_t) i * pairs,
-								  (const uint32_t *) memory->pack +
-								  (size_t) (panels * TILE_COLUMNS + j) * pairs, pairs, first, sums,
-								  ld);
+								  (const uint32_t *) bf16_panels + (size_t) j * pairs, pairs,
+								  first, sums, ld);
 					else
 						tile(memory->pack + (size_t) p * TILE_COLUMNS * depth +
 							 (i - p * TILE_COLUMNS), memory->pack + (size_t) j * depth, depth,
