@@ -654,9 +654,7 @@ TendWork(GgBuild *build, GgSegmentWork *work, bool growing)
 	BlockNumber done,
 				total;
 
-	/* the CPU engine has a thread on every core, and would be in the way of those who write */
-	if (work->state == GG_WORK_ROWS &&
-		(build->plan.apart || GgReadyIsWritten(&build->process.writer, work->number)))
+	if (work->state == GG_WORK_ROWS)
 		work->state = GG_WORK_WAITS;
 	if (work->state == GG_WORK_WAITS)
 		StartGraph(build, work);

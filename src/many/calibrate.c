@@ -12,6 +12,9 @@
  * its node were not there: no answer has it, and walks on the CPU go around it (source.c).  Those
  * on a device do not, and miss less.  What they miss all the same is added to what the CPU misses.
  *
+ * Where no walk is by codes, the answers of a smaller LIMIT are the first ones of a larger: both
+ * have the same list.  By codes more rows are measured for more answers, so each LIMIT is asked.
+ *
  * A list is good for a recall when the lower end of a 95% interval reaches it: Wilson's, of as
  * many rows as would vary as much if each were found by chance.  Rows of a query are missed
  * together.
@@ -27,6 +30,7 @@
 #include "common/pg_prng.h"
 #include "maintain/merge.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/inspect.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -43,6 +47,14 @@
 #define MOST_MEASURED		8
 #define STALE_MS			60000
 
+/* Of the queries that were answered by a list, for one of gg_calibrated_ks. */
+typedef struct Sums
+{
+	double		found,			/* shares of the exact answer */
+				squares;
+	int			counted;		/* those that have an answer */
+} Sums;
+
 /* What was measured so far. */
 typedef struct Measuring
 {
@@ -58,13 +70,12 @@ typedef struct Measuring
 
 	/* what comes next */
 	int			form;			/* 0 the CPU, 1 a device, 2: all is done */
-	int			k;				/* of gg_calibrated_ks */
+	uint32		done,			/* bitmaps of gg_calibrated_ks: those that have all their bounds, */
+				begun;			/* ... and some */
 	int			length;
 	int			query;
-	double		found,			/* sums of shares that the queries before this one found */
-				squares;
-	int			counted,		/* of these: those that have an answer */
-				lost;			/* likewise: rows whose segments are gone */
+	Sums		sums[GG_CALIBRATED_KS];
+	int			lost;			/* of the queries before this one: rows whose segments are gone */
 	GgForm		measures;		/* of the answers */
 	GgCalibration result;
 } Measuring;
@@ -87,6 +98,20 @@ FirstLength(int k)
 		   GgCalibratedLength(i + 1) <= GG_LIMITED_WALK(gg_calibrated_ks[k]))
 		i++;
 	return i;
+}
+
+/* Bitmap of gg_calibrated_ks: those that queries are answered for at this length, all at once. */
+static uint32
+Asked(void)
+{
+	uint32		asked = 0;
+
+	for (int k = 0; k < GG_CALIBRATED_KS; k++)
+		if ((measuring->done >> k & 1) == 0 &&
+			(asked == 0 || (measuring->result.codes == GG_CODES_NONE &&
+							FirstLength(k) <= measuring->length)))
+			asked |= (uint32) 1 << k;
+	return asked;
 }
 
 /* Those of the sample that are held out.  False: there is none, or too few of them. */
@@ -232,29 +257,43 @@ FormOf(const GgFinder *finder)
 		GG_FORM_GPU_CODES : GG_FORM_GPU_ROWS;
 }
 
+/* Add what the query's answer has of its first rows. */
+static void
+Count(const GgFinder *finder, int k)
+{
+	const int	answer = measuring->query * GG_CALIBRATED_KS + k;
+	const uint64 rows = measuring->rows[answer];
+	Sums	   *sums = &measuring->sums[k];
+	uint64		found = 0;
+	double		share;
+
+	if (rows == 0)
+		return;
+	for (uint64 i = 0; i < Min(finder->nrows, gg_calibrated_ks[k]); i++)
+		found += !(finder->rows[i].distance > measuring->farthest[answer]);
+	share = (double) Min(found, rows) / rows;
+	sums->found += share;
+	sums->squares += share * share;
+	sums->counted++;
+}
+
 /* False: it is a device's turn, and the CPU has answered. */
 static bool
 Answer(GgFinder *finder)
 {
-	const int	answer = measuring->query * GG_CALIBRATED_KS + measuring->k;
-	uint64		found = 0;
-	double		share;
-	const bool	counts = Find(finder, measuring->query, gg_calibrated_ks[measuring->k]);
+	const uint32 asked = Asked();
+	const bool	counts = Find(finder, measuring->query,
+							  gg_calibrated_ks[pg_leftmost_one_pos32(asked)]);
 	const GgForm form = FormOf(finder);
 
 	if (measuring->form == 1 && form < GG_FORM_GPU_ROWS)
 		return false;
 	measuring->measures = form;
-	measuring->query++;
+	for (int k = 0; k < GG_CALIBRATED_KS && counts; k++)
+		if ((asked >> k & 1) != 0)
+			Count(finder, k);
 	measuring->lost += !counts;
-	if (!counts || measuring->rows[answer] == 0)
-		return true;
-	for (uint64 i = 0; i < finder->nrows; i++)
-		found += !(finder->rows[i].distance > measuring->farthest[answer]);
-	share = (double) Min(found, measuring->rows[answer]) / measuring->rows[answer];
-	measuring->found += share;
-	measuring->squares += share * share;
-	measuring->counted++;
+	measuring->query++;
 	return true;
 }
 
@@ -262,12 +301,13 @@ Answer(GgFinder *finder)
 
 /* The lower end of the interval, see the head. */
 static double
-LowerBound(void)
+LowerBound(int number)
 {
-	const double n = measuring->counted;
-	const double k = gg_calibrated_ks[measuring->k];
-	const double p = measuring->found / n;
-	const double variance = measuring->squares / n - p * p;
+	const Sums *sums = &measuring->sums[number];
+	const double n = sums->counted;
+	const double k = gg_calibrated_ks[number];
+	const double p = sums->found / n;
+	const double variance = sums->squares / n - p * p;
 	const double z2 = NORMAL_95 * NORMAL_95;
 	double		rows = n * sqrt(k);
 	double		bound;
@@ -279,24 +319,36 @@ LowerBound(void)
 	return Min(Max(bound, 0), 1);
 }
 
+/* Go on with a longer list, with the first one of others or, where none is left, another form. */
 static void
 BeginLength(int length)
 {
-	measuring->length = length;
-	measuring->query = measuring->counted = measuring->lost = 0;
-	measuring->found = measuring->squares = 0;
-}
+	const uint32 all = (1 << GG_CALIBRATED_KS) - 1;
 
-static void
-NextK(void)
-{
-	measuring->k++;
-	if (measuring->k == GG_CALIBRATED_KS)
+	if (length == GG_CALIBRATED_LENGTHS)
+		measuring->done |= Asked();
+	if (measuring->done == all)
 	{
 		measuring->form++;
-		measuring->k = 0;
+		measuring->done = measuring->begun = 0;
+		length = FirstLength(0);
 	}
-	BeginLength(FirstLength(measuring->k));
+	else if (length == GG_CALIBRATED_LENGTHS || (measuring->begun & ~measuring->done) == 0)
+		length = FirstLength(pg_rightmost_one_pos32(all & ~measuring->done));
+	measuring->length = length;
+	measuring->query = measuring->lost = 0;
+	memset(measuring->sums, 0, sizeof(measuring->sums));
+}
+
+/* Note a bound also of those lists that are as long, and those that are not tried. */
+static void
+NoteBound(uint16 *bounds, int k, double bound)
+{
+	const bool	first = (measuring->begun >> k & 1) == 0;
+
+	bound = Max(bound * PG_UINT16_MAX, first ? 1 : bounds[measuring->length - 1]);
+	for (int i = first ? 0 : measuring->length; i < GG_CALIBRATED_LENGTHS; i++)
+		bounds[i] = (uint16) bound;
 }
 
 /*
@@ -307,48 +359,56 @@ static void
 EndDevice(const GgFinder *finder)
 {
 	const GgScanOpaque *so = (const GgScanOpaque *) finder->scan->opaque;
-	const int	first = FirstLength(measuring->k);
-	uint16	   *bounds = measuring->result.bounds[measuring->measures][measuring->k];
+	GgCalibration *result = &measuring->result;
+	const uint32 asked = Asked();
 
 	if (measuring->measures < GG_FORM_GPU_ROWS || GgAnsweredBy(so) != GG_REASON_SMALL)
 	{
-		memset(measuring->result.bounds[GG_FORM_GPU_ROWS], 0,
-			   2 * sizeof(measuring->result.bounds[0]));
+		memset(result->bounds[GG_FORM_GPU_ROWS], 0, 2 * sizeof(result->bounds[0]));
 		measuring->form = 2;
 		return;
 	}
-	for (int i = measuring->length == first ? 0 : measuring->length; i < GG_CALIBRATED_LENGTHS; i++)
-		bounds[i] = measuring->length == first ? 1 : bounds[measuring->length - 1];
-	NextK();
+	for (int k = 0; k < GG_CALIBRATED_KS; k++)
+		if ((asked >> k & 1) != 0)
+			NoteBound(result->bounds[measuring->measures][k], k, 0);
+	measuring->done |= asked;
+	BeginLength(measuring->length);
 }
 
-/* All queries were answered by a list: note its bound, and go on to the next one. */
+/* All queries were answered by a list: note its bounds, and go on to the next one. */
 static void
 EndLength(void)
 {
 	GgCalibration *result = &measuring->result;
 	const GgForm cpu = result->codes == GG_CODES_NONE ? GG_FORM_CPU_ROWS : GG_FORM_CPU_CODES;
-	const int	first = FirstLength(measuring->k);
+	const uint32 asked = Asked();
 	const int	length = measuring->length;
-	uint16	   *bounds = result->bounds[measuring->measures][measuring->k];
-	double		missed = 1;
+	double		least_missed = 1;
 
-	if (measuring->counted > 0)
+	for (int k = 0; k < GG_CALIBRATED_KS; k++)
 	{
-		double		bound = LowerBound();
+		const Sums *sums = &measuring->sums[k];
+		double		missed = 1;
 
-		missed = 1 - measuring->found / measuring->counted;
-		if (measuring->form == 1 && result->by == GG_BY_ROWS)
-			bound *= result->bounds[cpu][measuring->k][length] / (double) PG_UINT16_MAX;
-		bound = Max(bound * PG_UINT16_MAX, length > first ? bounds[length - 1] : 1);
-		/* also of those that are as long, and those that are not tried */
-		for (int i = length == first ? 0 : length; i < GG_CALIBRATED_LENGTHS; i++)
-			bounds[i] = (uint16) bound;
+		if ((asked >> k & 1) == 0)
+			continue;
+		if (sums->counted > 0)
+		{
+			double		bound = LowerBound(k);
+
+			missed = 1 - sums->found / sums->counted;
+			if (measuring->form == 1 && result->by == GG_BY_ROWS)
+				bound *= result->bounds[cpu][k][length] / (double) PG_UINT16_MAX;
+			NoteBound(result->bounds[measuring->measures][k], k, bound);
+		}
+		measuring->begun |= (uint32) 1 << k;
+		if (missed <= LEAST_MISSED)
+			measuring->done |= (uint32) 1 << k;
+		least_missed = Min(least_missed, missed);
 	}
 	/* no target is so low */
-	BeginLength(length + (missed > 1 - GG_LEAST_TARGET / 2 ? 4 : 1));
-	if (measuring->length >= GG_CALIBRATED_LENGTHS || missed <= LEAST_MISSED)
-		NextK();
+	BeginLength(Min(length + (least_missed > 1 - GG_LEAST_TARGET / 2 ? 4 : 1),
+					GG_CALIBRATED_LENGTHS));
 }
 
 /* ---- the measurement ---------------------------------------------------------------------- */

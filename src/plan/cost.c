@@ -291,6 +291,16 @@ GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes, uint3
 	return stat.ready;
 }
 
+/* Does a device have all rows, and measure them sooner than a core? */
+static bool
+MeasuresOnDevice(const IndexOptInfo *index, IndexShape *shape)
+{
+	return shape->meta->coded == GG_CODES_NONE &&
+		GgDeviceMeasuresSooner(shape->nodes, GgRowBytes(shape->meta)) &&
+		GgDeviceAnswers(index->indexoid, shape->meta, 0, &shape->missing, &shape->rowless) &&
+		(shape->missing | shape->rowless) == 0;
+}
+
 double
 GgDeviceExactTime(double nodes, double words, double matching, double row_bytes)
 {
@@ -507,7 +517,9 @@ DeviceTime(const IndexShape *shape, const Nodes *of, double share)
 
 	if (of->rowless && shape->conditions > 0)
 		return FilteredCodesTime(shape, of, share);
-	if (LimitOf(shape) > 0 && gg_iterative_scan != GG_ITERATIVE_OFF && !of->rowless)
+	if (gg_target_recall == 1)
+		walked = false;
+	else if (LimitOf(shape) > 0 && gg_iterative_scan != GG_ITERATIVE_OFF && !of->rowless)
 		walked = GgWalksForLimit(LimitOf(shape), shape->device_list, GgSearchSettings().mode,
 								 nodes, row_bytes);
 	if (shape->conditions == 0 && of->has_graph && walked)
@@ -746,10 +758,14 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 									GG_EXPECTED_ANSWERS);
 	shape.list = ListOf(&shape, GgCpuForm(shape.meta));
 	shape.device_list = ListOf(&shape, GG_FORM_GPU_ROWS);
-	shape.on_device = !path->indexinfo->hypothetical && gg_target_recall < 1 &&
-		GgDeviceAnswers(path->indexinfo->indexoid, shape.meta, shape.conditions > 0 ?
-						GG_DEVICE_FILTER_NODES : shape.device_list * GG_EXACT_SHARE,
-						&shape.missing, &shape.rowless);
+	if (gg_target_recall == 1)
+		shape.on_device = !path->indexinfo->hypothetical &&
+			MeasuresOnDevice(path->indexinfo, &shape);
+	else
+		shape.on_device = !path->indexinfo->hypothetical &&
+			GgDeviceAnswers(path->indexinfo->indexoid, shape.meta, shape.conditions > 0 ?
+							GG_DEVICE_FILTER_NODES : shape.device_list * GG_EXACT_SHARE,
+							&shape.missing, &shape.rowless);
 	shape.read_time = READ_TIME + WALK_TIME(shape.column_pages) +
 		FetchTime(rel, shape.column_pages);
 	memset(&costs, 0, sizeof(costs));
@@ -773,17 +789,27 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	pfree(unconstify(GgMetaPageData *, shape.meta));
 }
 
-/* Microseconds of a pass over all rows, and of the first list of a walk. */
+/*
+ * Microseconds until the first row, and of all, where `few` rows may be enough.  A walk comes first
+ * then, and a pass follows.  A device has a pass alone.
+ */
 static void
-RangeTimes(const IndexShape *shape, double *pass, double *walk)
+RangeTimes(const IndexOptInfo *index, IndexShape *shape, bool few, double *first, double *whole)
 {
 	const GgMetaPageData *meta = shape->meta;
-
-	*pass = shape->conditions == 0 ? shape->nodes * EXACT_TIME(shape->index_pages) :
+	double		pass = shape->conditions == 0 ? shape->nodes * EXACT_TIME(shape->index_pages) :
 		shape->nodes * shape->conditions * GG_CONDITION_TIME +
 		shape->nodes * shape->matching * GG_MATCHING_TIME(shape->index_pages);
-	*walk = Min(meta->nsegments * gg_itopk_size * DISTANCES_PER_ENTRY *
-				WALK_TIME(shape->index_pages), *pass);
+	double		walk = 0;
+
+	if (!index->hypothetical && MeasuresOnDevice(index, shape))
+		pass = GgDeviceExactTime(shape->nodes, shape->conditions > 0 ? shape->conditions + 1 : 0,
+								 shape->nodes * shape->matching, GgRowBytes(meta));
+	else if (few)
+		walk = Min(meta->nsegments * gg_itopk_size * DISTANCES_PER_ENTRY *
+				   WALK_TIME(shape->index_pages), pass);
+	*first = walk > 0 ? walk : pass;
+	*whole = walk + pass;
 }
 
 /*
@@ -800,13 +826,13 @@ GgCostRange(PlannerInfo *root, IndexPath *path, double rows)
 	double		page_cost,
 				charged,
 				time,
-				pass,
-				walk;
+				first,
+				whole;
 
 	ReadShape(root, path->indexinfo, &shape);
 	if (!ReadConditions(root, path, &shape))
 		return false;
-	RangeTimes(&shape, &pass, &walk);
+	RangeTimes(path->indexinfo, &shape, few, &first, &whole);
 	time = rel->tuples * (TABLE_ROW_TIME + GgSortedRowTime(rel, shape.column_pages));
 	charged = rel->tuples * (cpu_tuple_cost + 2 * cpu_operator_cost);
 	if (path->path.param_info == NULL)
@@ -816,8 +842,8 @@ GgCostRange(PlannerInfo *root, IndexPath *path, double rows)
 		charged += rel->pages * page_cost;
 	}
 	rows *= shape.matching;
-	path->path.startup_cost = (few ? walk : pass) * charged / Max(time, 1);
-	path->path.total_cost = ((few ? walk : 0) + pass +
+	path->path.startup_cost = first * charged / Max(time, 1);
+	path->path.total_cost = (whole +
 							 rows * (WITHIN_TIME + WALK_TIME(shape.column_pages) +
 									 FetchTime(rel, shape.column_pages))) * charged / Max(time, 1);
 	pfree(unconstify(GgMetaPageData *, shape.meta));

@@ -19,9 +19,12 @@
  * a filter those that match.  Where few nodes match there is a list of those that do, in the order
  * of bounds (device_stream.c).  All else takes rows: deep lists without a filter, or behind another
  * one, those of L1 and inner product, and those of segments too small for a walk.
+ *
+ * A scan that measures every row has deep lists alone, too, where a device has all rows.
  */
 #include "scan/device.h"
 #include "scan/row_filter.h"
+#include "scan/sort_key.h"
 
 #include "port/pg_bitutils.h"
 
@@ -284,6 +287,21 @@ FilteredLists(GgScanOpaque *so)
 	return worthwhile ? lists : 0;
 }
 
+/* Likewise where every row is measured: all of them, or none. */
+static uint32
+ExactLists(const GgScanOpaque *so)
+{
+	uint32		lists = 0;
+	double		nodes = 0;
+
+	for (int i = 0; i < so->nstreams && so->query != NULL; i++)
+	{
+		lists |= (uint32) 1 << (so->streams[i].segment - so->meta->segments);
+		nodes += so->streams[i].nodes;
+	}
+	return GgDeviceMeasuresSooner(nodes, GgRowBytes(so->meta)) ? lists : 0;
+}
+
 /* Where the index has codes alone: rows of the table that are read before the first is returned. */
 static uint32
 RowsToRead(const GgScanOpaque *so)
@@ -391,7 +409,10 @@ FindDevice(GgScanOpaque *so)
 	GgDeviceAnswer *device = &so->device;
 	GgResidentRef *ref = &device->ref;
 
-	device->lists = so->filter != NULL ? FilteredLists(so) : DeviceLists(so, &device->exact);
+	if (so->exact)
+		device->lists = ExactLists(so);
+	else
+		device->lists = so->filter != NULL ? FilteredLists(so) : DeviceLists(so, &device->exact);
 	device->delta_pages = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		so->reason = GG_REASON_SETTING;
@@ -404,13 +425,18 @@ FindDevice(GgScanOpaque *so)
 		so->reason = GG_REASON_SMALL;
 	else if (GgResidentLookup(so->index, so->meta, ref, &so->reason))
 	{
+		if (so->exact && (device->lists & (ref->forms.missing | ref->forms.rowless)) != 0)
+		{
+			so->reason = GG_REASON_EXACT;
+			return false;
+		}
 		if (ref->delta_pages >= DEVICE_DELTA_PAGES && ref->delta_pages <= so->meta->delta_pages &&
 			ref->delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
 			device->delta_pages = ref->delta_pages;
 		so->reason = GG_REASON_NONE;
 		GgTakeForm(so, ((ref->forms.coded | ref->forms.rowless) & device->lists) != 0 ?
 				   GG_FORM_GPU_CODES : GG_FORM_GPU_ROWS, false);
-		device->walked = so->filter != NULL && GgWalkIsDue(so) ?
+		device->walked = so->filter != NULL && !so->exact && GgWalkIsDue(so) ?
 			ListsToWalk(so, &device->walk_length) : 0;
 		if (device->lists == 0 && device->delta_pages == 0)
 			so->reason = GG_REASON_SMALL;
@@ -594,12 +620,46 @@ AskWithFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	return AskFirst(so, &ask, device->walked == 0);
 }
 
+/*
+ * The first lists of a scan that measures every row have the rows that are wanted, if it is known
+ * how many.  Lists of many keys take longer.
+ */
+static bool
+AskExactly(GgScanOpaque *so, GgMeanwhile meanwhile)
+{
+	GgAsk		ask = GgNewAsk(so, so->device.lists, so->device.delta_pages > 0);
+	uint32		k = GgFirstDeepList(so->expected);
+
+	if (so->limit > 0)
+		k = (uint32) Min(GG_LIMITED_EXACT((uint64) so->limit), GG_MAX_DEEP);
+	else if ((so->marks & GG_KEY_FEW) != 0)
+		k = GG_SHORT_DEEP;
+	GgAskForDeep(so, &ask, Min(k, GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);
+	ask.meanwhile = meanwhile;
+	NoteFirst(so, &ask, true);
+	return GgAskLists(so, &ask, so->device.keys, so->device.matches);
+}
+
+static bool
+AskFor(GgScanOpaque *so, GgMeanwhile meanwhile)
+{
+	if (so->exact)
+		return AskExactly(so, meanwhile);
+	return so->filter != NULL ? AskWithFilter(so, meanwhile) : AskWithoutFilter(so, meanwhile);
+}
+
 bool
 GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 {
 	GgDeviceAnswer *device = &so->device;
 	GgMeanwhile meanwhile = {NULL, so};
 
+	/* what is not in the index, the table's values, cannot be measured there */
+	if (so->exact && (so->by_table || so->look))
+	{
+		device->lists = 0;
+		return false;
+	}
 	if (device->answered)
 	{
 		device->answered = false;
@@ -612,7 +672,7 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	{
 		if (device->missing != 0 || device->delta_pages < so->meta->delta_pages)
 			meanwhile.run = open_meanwhile;
-		if (so->filter != NULL ? AskWithFilter(so, meanwhile) : AskWithoutFilter(so, meanwhile))
+		if (AskFor(so, meanwhile))
 			return true;
 		if (so->reason != GG_REASON_NOT_RESIDENT)
 			break;

@@ -123,7 +123,8 @@ AskNext(GgScanOpaque *so, GgStream *stream, const GgAsk *ask, uint32 waiting, ui
 		KeepKeys(so, stream, waiting, k);
 		return true;
 	}
-	GgFallBack(so->index, so->reason);
+	if (!so->exact)
+		GgFallBack(so->index, so->reason);
 	return false;
 }
 

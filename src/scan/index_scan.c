@@ -43,7 +43,8 @@
  *
  * A scan for all rows within a distance (plan/range_path.c) has no order, and must not miss a row.
  * So every row is measured, whatever settings say of scans in order, and what is beyond the
- * distance is left alone.  Where a few rows may be enough, a walk's first list comes before that.
+ * distance is left alone.  Where a few rows may be enough, and no device measures, a walk's first
+ * list comes before that.
  *
  * A TID is read from its page when the row is returned, never earlier: VACUUM clears it there.
  *
@@ -183,7 +184,7 @@ FillHeadOfRange(GgScanOpaque *so, GgStream *stream)
 {
 	if (!FillHead(so, stream))
 		return false;
-	if (stream->ops == &gg_exact_stream || stream->head.distance <= so->farthest)
+	if (stream->ops != &gg_walk_stream || stream->head.distance <= so->farthest)
 		return true;
 	stream->has_head = false;
 	OpenStream(so, stream, &gg_exact_stream);
@@ -531,8 +532,11 @@ static void
 StartStreams(GgScanOpaque *so, int attempts)
 {
 	const GgMetaPageData *meta = so->meta;
+	const bool	answered = GgAskDevice(so, OpenMeanwhile);
 
-	if (!so->exact && !GgAskDevice(so, OpenMeanwhile))
+	if (so->exact && !answered)
+		so->reason = GG_REASON_EXACT;
+	else if (!answered)
 	{
 		if (so->reason == GG_REASON_NOT_RESIDENT && attempts > 0 &&
 			GgHasNewGeneration(so->index, meta))
@@ -558,8 +562,8 @@ StartStreams(GgScanOpaque *so, int attempts)
 	memset(&so->tail, 0, sizeof(GgStream));
 	for (int i = 0; i < so->nstreams; i++)
 		if (so->streams[i].ops == NULL)
-			OpenStream(so, &so->streams[i], so->exact ? ExactOps(so, &so->streams[i]) :
-					   &gg_device_stream);
+			OpenStream(so, &so->streams[i], so->exact && !answered ?
+					   ExactOps(so, &so->streams[i]) : &gg_device_stream);
 }
 
 static const float *

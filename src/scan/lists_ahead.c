@@ -162,11 +162,15 @@ GgForgetAhead(GgListsAhead *ahead)
 	ahead->nkeys = 0;
 }
 
-/* Is it a scan for all rows within a distance, of which a pass may measure for others, too? */
+/*
+ * Is it a scan for all rows within a distance, of which a pass may measure for others, too?  A
+ * device measures for each.
+ */
 static bool
 PassesForMany(const GgScanOpaque *so)
 {
-	return so->range && !so->look && (so->marks & GG_KEY_FEW) == 0 && so->filter == NULL;
+	return so->range && !so->look && (so->marks & GG_KEY_FEW) == 0 && so->filter == NULL &&
+		so->device.lists == 0;
 }
 
 uint32

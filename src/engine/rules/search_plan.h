@@ -113,6 +113,16 @@ GgLongerFilteredList(uint32_t itopk, double longest)
 #define GG_LEAST_DEEP			1024
 
 /*
+ * Does a device measure all rows sooner than a core?  A core takes 0.12 us a row and 0.09 a kB, a
+ * million rows of 768 elements 0.35 s.
+ */
+static inline bool
+GgDeviceMeasuresSooner(double nodes, double row_bytes)
+{
+	return nodes * (0.12 + 9e-5 * row_bytes) > GG_DEVICE_LIST_US + GG_DEVICE_DEEP_US;
+}
+
+/*
  * The longest list of a walk on a device.  A longer one would last longer than measuring all rows,
  * which takes `more` microseconds beside reading them, and an exact list takes its place.
  */
