@@ -48,7 +48,8 @@ use(void *arg)
 	(void) GgWishedDevices(&index);
 	(void) GgMostSegmentRows(&got, 1e6);
 	(void) GgCodedStorage(&got);
-	if (GgAlgorithmName(got.algorithm) == NULL || GgCodesName(got.codes) == NULL)
+	if (GgAlgorithmName(got.algorithm) == NULL ||
+		(got.codes != GG_CODES_AUTO && GgCodesName(got.codes) == NULL))
 		wrong("algorithm %d and codes %d are accepted", got.algorithm, got.codes);
 	if (got.graph_degree < GG_MIN_GRAPH_DEGREE || got.graph_degree > GG_MAX_GRAPH_DEGREE)
 		wrong("graph_degree %d is accepted", got.graph_degree);
