@@ -10,7 +10,7 @@
  *
  * A walk comes to the node of a row, whose edges are to the answer.  So a row is answered as if
  * its node were not there: no answer has it, and walks on the CPU go around it (source.c).  Those
- * on a device do not, and miss less.  What they miss all the same is added to what the CPU misses.
+ * on a device do not, and miss less.  So a device is taken to miss as much as the CPU, or more.
  *
  * Where no walk is by codes, the answers of a smaller LIMIT are the first ones of a larger: both
  * have the same list.  By codes more rows are measured for more answers, so each LIMIT is asked.
@@ -398,7 +398,7 @@ EndLength(void)
 
 			missed = 1 - sums->found / sums->counted;
 			if (measuring->form == 1 && result->by == GG_BY_ROWS)
-				bound *= result->bounds[cpu][k][length] / (double) PG_UINT16_MAX;
+				bound = Min(bound, result->bounds[cpu][k][length] / (double) PG_UINT16_MAX);
 			NoteBound(result->bounds[measuring->measures][k], k, bound);
 		}
 		measuring->begun |= (uint32) 1 << k;
