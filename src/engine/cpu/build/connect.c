@@ -17,7 +17,7 @@
  *	   always has an edge to give.
  *
  * The CUDA engine does the same (kernels/build/connect.cu) with another rule in step 2, since it
- * has no k-NN lists on the host.
+ * has no k-NN lists on the host, and without gg_unite_ratio().
  *
  * The graph over the pivots is built like the main one, of exact lists where they are few enough
  * (knn_graph.c), but in levels.  The first quarter of the pivots, the first sixteenth and so on
@@ -33,6 +33,7 @@
 #include "engine/rules/reach.h"
 #include "engine/cpu/graph/stages.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +85,7 @@ typedef struct knn_lists
 	const uint32_t *ids;		/* n x k, nearest first */
 	uint32_t	k;
 	gg_metric	metric;
+	const gg_dataset *data;
 } knn_lists;
 
 /*
@@ -263,40 +265,97 @@ typedef struct components
 	bool	   *united;			/* has it another row's parent, or is it one? */
 } components;
 
+/* The gg_unite_ratio() of metrics that have one.  Room for a row of halves as floats. */
+typedef struct unite_measure
+{
+	gg_distance_fn distance;
+	float		ratio;
+	float	   *query;
+} unite_measure;
+
+/* Is the neighbour at that place no farther than one of the row's own group? */
+static bool
+is_of_group(const knn_lists *knn, const unite_measure *measure, uint32_t node, uint32_t place)
+{
+	const uint32_t *near = knn->ids + (size_t) node * knn->k;
+	const gg_dataset *data = knn->data;
+	const size_t bytes = gg_element_size(data->element) * data->dim;
+	const char *rows = data->rows;
+	const float *query = (const float *) (rows + node * bytes);
+
+	if (place < GG_UNITE_ALWAYS || measure->ratio == 0)
+		return true;
+	if (data->element == GG_ELEMENT_F16)
+	{
+		gg_halves_to_floats((const uint16_t *) query, measure->query, data->dim);
+		query = measure->query;
+	}
+	return measure->distance(rows + near[place] * bytes, query, data->dim) <= measure->ratio *
+		measure->distance(rows + near[GG_UNITE_ALWAYS - 1] * bytes, query, data->dim);
+}
+
+/* Unite each node with its neighbours at places from `first` on that have it for one, too. */
+static gg_status
+unite_places(gg_pool *pool, const knn_lists *knn, const unite_measure *measure, uint32_t first,
+			 uint32_t end, const components *of)
+{
+	const uint32_t k = knn->k;
+	const uint32_t mutual = GG_UNITE_LENGTH(k, knn->metric);
+	uint32_t   *parent = of->parent;
+
+	for (uint32_t node = 0; node < knn->data->n; node++)
+	{
+		const uint32_t *near = knn->ids + (size_t) node * k;
+
+		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
+			return gg_pool_poll(pool);
+		for (uint32_t i = first; i < end && near[i] != GG_NO_NODE; i++)
+			/* nearly all are in one already, and lists lie anywhere in memory */
+			if (component(parent, near[i]) != component(parent, node) &&
+				has_neighbour(knn, mutual, near[i], node) && is_of_group(knn, measure, node, i))
+			{
+				parent[component(parent, near[i])] = component(parent, node);
+				of->united[near[i]] = of->united[node] = true;
+			}
+	}
+	return gg_ok();
+}
+
 /*
  * Each node with those of its nearest neighbours that have it for a neighbour, too.  A node that is
  * in nobody's list goes with its nearest neighbour, but not under inner product (pivots.h).  One
  * wrong list, of a node that GNND has not brought home, would otherwise make two clusters one.
  */
 static gg_status
-unite_neighbours(gg_pool *pool, const knn_lists *knn, uint32_t n, const components *of)
+unite_neighbours(gg_pool *pool, const knn_lists *knn, const components *of)
 {
+	const gg_dataset *data = knn->data;
 	const uint32_t k = knn->k;
-	const uint32_t mutual = GG_UNITE_LENGTH(k, knn->metric);
-	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
+	const uint32_t end = k < GG_COVER_LIST ? k : GG_COVER_LIST;
+	const uint32_t always = end < GG_UNITE_ALWAYS ? end : GG_UNITE_ALWAYS;
+	/* of rows of unit length L2 tells near copies apart, where 1 - cos is rounding */
+	const unite_measure measure = {
+		gg_distance_function(knn->metric == GG_METRIC_COSINE ? GG_METRIC_L2 : knn->metric,
+							 data->element),
+		gg_unite_ratio(knn->metric), malloc(sizeof(float) * data->dim)
+	};
 	uint32_t   *parent = of->parent;
+	gg_status	status;
 
-	for (uint32_t node = 0; node < n; node++)
+	if (!measure.query)
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for a row");
+	for (uint32_t node = 0; node < data->n; node++)
 		parent[node] = node;
-	for (uint32_t node = 0; node < n; node++)
-	{
-		const uint32_t *near = knn->ids + (size_t) node * k;
-
-		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
-			return gg_pool_poll(pool);
-		for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
-			/* nearly all are in one already, and lists lie anywhere in memory */
-			if (component(parent, near[i]) != component(parent, node) &&
-				has_neighbour(knn, mutual, near[i], node))
-			{
-				parent[component(parent, near[i])] = component(parent, node);
-				of->united[near[i]] = of->united[node] = true;
-			}
-	}
-	for (uint32_t node = 0; knn->metric != GG_METRIC_IP && node < n; node++)
+	/* most are in one after the first places, which take no distances */
+	status = unite_places(pool, knn, &measure, 0, always, of);
+	if (status.code == GG_OK)
+		status = unite_places(pool, knn, &measure, always, end, of);
+	free(measure.query);
+	for (uint32_t node = 0; status.code == GG_OK && knn->metric != GG_METRIC_IP &&
+		 node < data->n; node++)
 		if (!of->united[node] && knn->ids[(size_t) node * k] != GG_NO_NODE)
 			parent[component(parent, knn->ids[(size_t) node * k])] = component(parent, node);
-	return gg_ok();
+	return status;
 }
 
 /* Under inner product: are too few of the nearest rows of node in its own component? */
@@ -355,7 +414,7 @@ cover_components(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t 
 	if (!of.parent || !of.united || !covered)
 		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
 	if (status.code == GG_OK)
-		status = unite_neighbours(pool, knn, n, &of);
+		status = unite_neighbours(pool, knn, &of);
 	if (status.code == GG_OK)
 		for (uint32_t i = 0; i < graph->npivots; i++)
 			covered[component(of.parent, graph->pivots[i])] = true;
@@ -378,6 +437,8 @@ cover_components(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t 
 		if (status.code == GG_OK)
 			graph->pivots[graph->npivots++] = node;
 	}
+	{ uint32_t nc=0, cov=0; for (uint32_t i=0;i<n;i++) { if (of.parent[i]==i) nc++; }
+	fprintf(stderr, "DBG n %u comps %u pivots after %u\n", n, nc, graph->npivots); (void) cov; }
 	free(of.parent);
 	free(of.united);
 	free(covered);
@@ -614,7 +675,7 @@ gg_cpu_entries_run(gg_pool *pool, const gg_dataset *data, const gg_entries *entr
 {
 	uint32_t	room;
 	uint32_t	kept = 0;
-	const knn_lists knn = {entries->knn, entries->k, data->metric};
+	const knn_lists knn = {entries->knn, entries->k, data->metric, data};
 	gg_status	status = choose_pivots(pool, &knn, seed, graph, &room);
 
 	if (status.code != GG_OK)
@@ -634,7 +695,7 @@ gg_status
 gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k,
 				   uint64_t seed, gg_graph *graph, gg_build_stats *stats)
 {
-	const knn_lists lists = {knn, k, data->metric};
+	const knn_lists lists = {knn, k, data->metric, data};
 	gg_status	status;
 
 	if (graph->n == 0)
