@@ -657,7 +657,7 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	/* what is not in the index, the table's values, cannot be measured there */
 	if (so->exact && (so->by_table || so->look))
 	{
-		device->lists = 0;
+		device->lists = device->delta_pages = 0;
 		return false;
 	}
 	if (device->answered)

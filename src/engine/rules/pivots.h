@@ -101,9 +101,9 @@ gg_pivots_most(uint32_t n)
  * A row is united with its nearest GG_UNITE_ALWAYS neighbours, and with others of the first
  * GG_COVER_LIST as long as the square of the distance is at most so many times that of the last of
  * these.  A group of up to GG_COVER_LIST near copies would else be united with the next one, and
- * have no pivot.  Rows that their own vector does not find, of 3,000, itopk 16 and 64, before and
- * with this, 20,000 uniform rows in groups: 8 each in 24 dimensions 170 and 14, none; in 64 298 and
- * 60, none; in 128 509 and 149, 32 and 30; 6 each in 64 206 and 28, 2 and none.
+ * have no pivot.  Rows that their own vector does not find, of 3,000, at itopk 16 and 64, without
+ * and with this, 20,000 uniform rows in groups: 8 each in 24 dimensions 170 and 14, none; in 64 298
+ * and 60, none; in 128 509 and 149, 1 and none; 6 each in 64 206 and 28, none.
  */
 #define GG_UNITE_ALWAYS		2
 

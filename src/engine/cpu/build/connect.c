@@ -33,7 +33,6 @@
 #include "engine/rules/reach.h"
 #include "engine/cpu/graph/stages.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -265,15 +264,15 @@ typedef struct components
 	bool	   *united;			/* has it another row's parent, or is it one? */
 } components;
 
-/* The gg_unite_ratio() of metrics that have one.  Room for a row of halves as floats. */
+/* By which rows are told to be of a group. */
 typedef struct unite_measure
 {
 	gg_distance_fn distance;
-	float		ratio;
-	float	   *query;
+	float		ratio;			/* gg_unite_ratio() */
+	float	   *query;			/* room for a row of halves as floats */
 } unite_measure;
 
-/* Is the neighbour at that place no farther than one of the row's own group? */
+/* Is the neighbour at that place near enough to be of the row's own group? */
 static bool
 is_of_group(const knn_lists *knn, const unite_measure *measure, uint32_t node, uint32_t place)
 {
@@ -437,8 +436,6 @@ cover_components(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t 
 		if (status.code == GG_OK)
 			graph->pivots[graph->npivots++] = node;
 	}
-	{ uint32_t nc=0, cov=0; for (uint32_t i=0;i<n;i++) { if (of.parent[i]==i) nc++; }
-	fprintf(stderr, "DBG n %u comps %u pivots after %u\n", n, nc, graph->npivots); (void) cov; }
 	free(of.parent);
 	free(of.united);
 	free(covered);
