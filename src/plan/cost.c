@@ -295,7 +295,7 @@ GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes, uint3
 static bool
 MeasuresOnDevice(const IndexOptInfo *index, IndexShape *shape)
 {
-	return shape->meta->coded == GG_CODES_NONE &&
+	return !index->hypothetical && shape->meta->coded == GG_CODES_NONE &&
 		GgDeviceMeasuresSooner(shape->nodes, GgRowBytes(shape->meta)) &&
 		GgDeviceAnswers(index->indexoid, shape->meta, 0, &shape->missing, &shape->rowless) &&
 		(shape->missing | shape->rowless) == 0;
@@ -759,8 +759,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	shape.list = ListOf(&shape, GgCpuForm(shape.meta));
 	shape.device_list = ListOf(&shape, GG_FORM_GPU_ROWS);
 	if (gg_target_recall == 1)
-		shape.on_device = !path->indexinfo->hypothetical &&
-			MeasuresOnDevice(path->indexinfo, &shape);
+		shape.on_device = MeasuresOnDevice(path->indexinfo, &shape);
 	else
 		shape.on_device = !path->indexinfo->hypothetical &&
 			GgDeviceAnswers(path->indexinfo->indexoid, shape.meta, shape.conditions > 0 ?
@@ -802,7 +801,7 @@ RangeTimes(const IndexOptInfo *index, IndexShape *shape, bool few, double *first
 		shape->nodes * shape->matching * GG_MATCHING_TIME(shape->index_pages);
 	double		walk = 0;
 
-	if (!index->hypothetical && MeasuresOnDevice(index, shape))
+	if (MeasuresOnDevice(index, shape))
 		pass = GgDeviceExactTime(shape->nodes, shape->conditions > 0 ? shape->conditions + 1 : 0,
 								 shape->nodes * shape->matching, GgRowBytes(meta));
 	else if (few)

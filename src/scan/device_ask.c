@@ -426,10 +426,7 @@ FindDevice(GgScanOpaque *so)
 	else if (GgResidentLookup(so->index, so->meta, ref, &so->reason))
 	{
 		if (so->exact && (device->lists & (ref->forms.missing | ref->forms.rowless)) != 0)
-		{
-			so->reason = GG_REASON_EXACT;
 			return false;
-		}
 		if (ref->delta_pages >= DEVICE_DELTA_PAGES && ref->delta_pages <= so->meta->delta_pages &&
 			ref->delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
 			device->delta_pages = ref->delta_pages;
