@@ -289,7 +289,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 
 	begin = gg_cuda_now_s();
 	GG_TRY(gg_cuda_connect(&state.copy.view,
-						   {state.near_lists.get(), state.near_length, data->metric},
+						   {state.near_lists.get(), state.near_length, data->metric, data},
 						   state.graph.get(), params->seed, run, out, &stats->repaired));
 	stats->connect_s += gg_cuda_now_s() - begin;
 	return gg_cuda_give_back(run.control, __func__, state.near_lists, state.graph, state.copy.rows);

@@ -16,7 +16,7 @@
  *
  * Searches are over the working copy, in which every metric is a Euclidean distance, L1 or an inner
  * product.  They go along stored edges as these come, and enter at pivots of the base: those that a
- * build would choose (connect.cu), over stored edges by distance in place of nearest neighbours,
+ * build would choose (cover.cu), over stored edges by distance in place of nearest neighbours,
  * since pivots do not come with a merge and lists are not there yet.
  *
  * In the end every list is measured in fp32 (rank.cuh).  Offers are chosen by the distances that
@@ -615,8 +615,8 @@ base_pivots(const extending *e, std::vector<uint32_t> &pivots)
 	const uint8_t base = e->plan->base;
 	std::vector<uint32_t> all;
 
-	GG_TRY(gg_cuda_choose_pivots({e->ids, e->params->intermediate_graph_degree, e->data->metric},
-								 e->data->n, e->params->seed, e->run, all));
+	GG_TRY(gg_cuda_choose_pivots({e->ids, e->params->intermediate_graph_degree, e->data->metric,
+								 e->data}, e->data->n, e->params->seed, e->run, all));
 	for (uint32_t pivot : all)
 		if (parts[pivot] == base)
 			pivots.push_back(pivot);

@@ -890,7 +890,7 @@ connect(group_build *build)
 		start_rows(&build->own.reading, (const char *) build->out->adjacency,
 				   degree * sizeof(uint32_t), NULL, data->n, (char *) graph.get());
 		GG_TRY(build->own.reading.wait(run.control));
-		GG_TRY(gg_cuda_connect_nodes({graph.get(), degree, data->metric}, graph.get(),
+		GG_TRY(gg_cuda_connect_nodes({graph.get(), degree, data->metric, NULL}, graph.get(),
 									 build->params->seed, run, build->out, pivots,
 									 &build->stats->repaired));
 	}

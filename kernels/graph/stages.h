@@ -11,7 +11,8 @@
  *	optimize.cu		rank-based reordering; detours.cuh: edges and their detours
  *	tsdg.cu			two-stage diversification
  *	grnnd.cu		relative NN-descent; grnnd.cuh: its rounds
- *	connect.cu		pivots, reachability
+ *	cover.cu		pivots
+ *	connect.cu		their graph, reachability
  *	groups.cu		the chain for rows that the device does not hold: group by group, by several
  *					devices; copiers.cuh: threads that copy
  *	build.cu		the chain of them, and the memory it needs
@@ -174,6 +175,7 @@ typedef struct gg_cuda_knn
 	const uint32_t *ids;		/* n x k */
 	uint32_t	k;
 	gg_metric	metric;			/* by which they are nearest */
+	const gg_cuda_data *rows;	/* for the host; NULL: they are not in device memory */
 } gg_cuda_knn;
 
 /* Length that a list of k entries takes: registers of a warp times a power of two. */
@@ -457,6 +459,15 @@ gg_cuda_drain(cudaStream_t stream, const gg_control *control, const char *where)
 {
 	GG_TRY(gg_cuda_status(cudaStreamSynchronize(stream), where, "cudaStreamSynchronize"));
 	return gg_cuda_check_cancel(control, where);
+}
+
+/* What *count, in device memory, says after all that was queued before. */
+static inline gg_status
+gg_cuda_read_count(const uint32_t *count, cudaStream_t stream, const gg_control *control,
+				   uint32_t *out)
+{
+	GG_CUDA_TRY(cudaMemcpyAsync(out, count, sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
+	return gg_cuda_drain(stream, control, __func__);
 }
 
 /*

@@ -3,8 +3,8 @@
  *		The pivots' rules that both engines follow: how many, how near, in which order and levels.
  *
  * A graph built by one engine is walked by either, so these rules are in one place.  Each engine
- * finds the rows that they ask for in its own way: engine/cpu/build/connect.c and
- * kernels/build/connect.cu. C and C++.
+ * finds the rows that they ask for in its own way: engine/cpu/build/connect.c, and
+ * kernels/build/cover.cu and connect.cu. C and C++.
  */
 #ifndef GG_PIVOTS_H
 #define GG_PIVOTS_H

@@ -671,6 +671,52 @@ walk_case(uint32_t clusters, uint32_t rows, uint32_t draws, gg_metric metric)
 	free(queries);
 }
 
+/*
+ * Rows in groups of eight near copies: each group has to have a pivot, or walks from afar do not
+ * find it.  Counts rows that their own vector does not find.
+ */
+static void
+near_copies_case(uint32_t groups, uint32_t dim, gg_metric metric, gg_element element)
+{
+	const uint32_t n = groups * 8;
+	const uint32_t nq = n < 1000 ? n : 1000;
+	const gg_control control = {.threads = 2};
+	float	   *values = malloc((size_t) n * dim * sizeof(float));
+	void	   *rows;
+	gg_build_params params = make_params(32, 64);
+	uint32_t	lost[2] = {0, 0};
+	uint32_t	pivots[2] = {0, 0};
+	bool		built = true;
+	char		name[160];
+	char		detail[160];
+
+	for (size_t i = 0; i < (size_t) n * dim; i++)
+		values[i] = i / dim % 8 == 0 ? 0.5f + 0.3f * normal() :
+			values[i - (i / dim % 8) * dim] + 0.002f * normal();
+	rows = store(values, (size_t) n * dim, element);
+	for (int e = 0; e < 2 && built; e++)
+	{
+		const gg_engine *engine = e == 0 ? &gg_cpu_engine : &gg_cuda_engine;
+		const gg_dataset data = {rows, n, dim, element, metric};
+		gg_graph	graph;
+
+		built = engine->build(&data, &params, &control, &graph, NULL).code == GG_OK;
+		if (!built)
+			break;
+		(void) walk_hits(&data, &graph, values, nq, &lost[e]);
+		pivots[e] = graph.npivots;
+		gg_graph_free(&graph);
+	}
+	sprintf(name, "walk %u groups of 8 near copies x %u, %s %s", groups, dim, metric_names[metric],
+			element == GG_ELEMENT_F16 ? "f16" : "f32");
+	sprintf(detail, "%u of %u lost, %u pivots; by the CPU engine %u, %u", lost[1], nq, pivots[1],
+			lost[0], pivots[0]);
+	verdict(built && lost[1] <= lost[0] + nq / 500 && pivots[1] >= groups, name,
+			built ? detail : "a build failed");
+	free(values);
+	free(rows);
+}
+
 /* ---- diversify ------------------------------------------------------------------- */
 
 /* Both engines over the same k-NN lists: the share of edges that are the same, list by list. */
@@ -1614,6 +1660,9 @@ walk_sections(void)
 	walk_case(small ? 20 : 300, small ? 20 : 40, 1, GG_METRIC_L2);
 	/* more clusters than 1.5 times the pivots that are drawn */
 	walk_case(small ? 400 : 2000, small ? 12 : 24, 1, GG_METRIC_IP);
+	near_copies_case(small ? 200 : 2500, 64, GG_METRIC_L2, GG_ELEMENT_F32);
+	near_copies_case(small ? 100 : 2500, small ? 33 : 128, GG_METRIC_COSINE, GG_ELEMENT_F16);
+	near_copies_case(small ? 100 : 2500, 32, GG_METRIC_L1, GG_ELEMENT_F32);
 	if (small)
 		return;
 	walk_case(50, 800, 4, GG_METRIC_L2);
