@@ -73,6 +73,38 @@ extern Tuplesortstate *GgBeginCheckRows(void);
 extern void GgPutCheckRow(Tuplesortstate *rows, const GgCheckRow *row);
 extern bool GgNextCheckRow(Tuplesortstate *rows, GgCheckRow *row);
 
+/* ---- check_pages.c ----------------------------------------------------- */
+
+/* Reads one array front to back, checking each page before anything on it is used. */
+typedef struct GgCheckReader
+{
+	GgCheck	   *check;
+	GgArray		array;
+	uint64		bytes;			/* of the whole array */
+	uint64		position;
+	uint32		number;			/* of the page in the copy */
+	BlockNumber blkno;			/* of the page in the copy */
+	Size		used;			/* payload bytes of the copy already handed out */
+	PGAlignedBlock page;
+} GgCheckReader;
+
+/* What kind a page is of, in words. */
+extern const char *GgKindName(uint16 kind);
+
+/* Copy one page, its header and stamp checked. */
+extern void GgReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind,
+							  uint64 number, Page copy);
+
+/* An array of a segment, or of a piece, which has so many bytes. */
+extern void GgCheckReaderBegin(GgCheckReader *reader, GgCheck *check, uint32 owner, GgKind kind,
+							   uint64 bytes);
+
+/* The next len bytes of the array; returns the block on which they start. */
+extern BlockNumber GgCheckReaderNext(GgCheckReader *reader, void *dst, Size len);
+
+/* All of it was read. */
+extern void GgCheckReaderEnd(GgCheckReader *reader);
+
 /* ---- check_structure.c ------------------------------------------------- */
 
 /* Check the index alone.  With heap_check, collects its rows in check->rows. */

@@ -12,164 +12,6 @@
 
 #include "miscadmin.h"
 
-/* Reads one array front to back, checking each page before anything on it is used. */
-typedef struct Reader
-{
-	GgCheck	   *check;
-	GgArray		array;
-	uint64		bytes;			/* of the whole array */
-	uint64		position;
-	uint32		number;			/* of the page in the copy */
-	BlockNumber blkno;			/* of the page in the copy */
-	Size		used;			/* payload bytes of the copy already handed out */
-	PGAlignedBlock page;
-} Reader;
-
-static const char *
-KindName(uint16 kind)
-{
-	static const char *const names[] = {
-		[GG_KIND_META] = "metapage",
-		[GG_KIND_VECTORS] = "vectors",
-		[GG_KIND_ADJACENCY] = "adjacency",
-		[GG_KIND_TIDS] = "tids",
-		[GG_KIND_PIVOTS] = "pivots",
-		[GG_KIND_OFFSETS] = "offsets",
-		[GG_KIND_DELTA] = "delta",
-		[GG_KIND_FREE] = "free",
-		[GG_KIND_DIRECTORY] = "directory",
-		[GG_KIND_TAKEN] = "taken",
-		[GG_KIND_FILTERS] = "filters",
-		[GG_KIND_CODES] = "codes",
-		[GG_KIND_SAMPLE] = "sample",
-		[GG_KIND_MEAN] = "mean",
-		[GG_KIND_CALIBRATION] = "calibration"
-	};
-
-	return kind >= GG_KIND_META && kind <= GG_LAST_KIND ? names[kind] : "unknown";
-}
-
-/* ---- pages ------------------------------------------------------------- */
-
-/* Copy one page, its header and stamp checked. */
-static void
-ReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind, uint64 number,
-				Page copy)
-{
-	Buffer		buffer;
-	Page		page;
-	PageHeader	header = (PageHeader) copy;
-	GgPageStamp *stamp;
-	uint64		stamped;
-
-	CHECK_FOR_INTERRUPTS();
-	buffer = ReadBufferExtended(check->index, MAIN_FORKNUM, blkno, RBM_NORMAL, check->strategy);
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(buffer);
-	memcpy(copy, page, BLCKSZ);
-	UnlockReleaseBuffer(buffer);
-
-	if (PageIsNew(copy))
-		GgReportCorruption(check->index, blkno,
-						   "the page is empty, where page " UINT64_FORMAT " of %s should be",
-						   number, KindName(kind));
-	if (PageGetPageSize(copy) != BLCKSZ || header->pd_upper > BLCKSZ ||
-		header->pd_special != BLCKSZ - MAXALIGN(sizeof(GgPageStamp)) ||
-		header->pd_lower < MAXALIGN(SizeOfPageHeaderData) || header->pd_lower > header->pd_special)
-		GgReportCorruption(check->index, blkno,
-						   "the page header is damaged (lower %u, upper %u, special %u)",
-						   header->pd_lower, header->pd_upper, header->pd_special);
-
-	stamp = GgPageGetStamp(copy);
-	if (stamp->instance != check->meta->instance)
-		GgReportCorruption(check->index, blkno,
-						   "the page is stamped with another build of the index");
-	if (stamp->kind != kind)
-		GgReportCorruption(check->index, blkno, "the page is stamped %s (%u) instead of %s",
-						   KindName(stamp->kind), stamp->kind, KindName(kind));
-	if (stamp->segment != segment)
-		GgReportCorruption(check->index, blkno,
-						   "the %s page is stamped with segment %u instead of %u", KindName(kind),
-						   stamp->segment, segment);
-	stamped = (uint64) stamp->number_high << 32 | stamp->number;
-	if (stamped != number)
-		GgReportCorruption(check->index, blkno,
-						   "the %s page is stamped with number " UINT64_FORMAT " instead of "
-						   UINT64_FORMAT, KindName(kind), stamped, number);
-	if (kind != GG_KIND_DELTA && stamp->count != 0)
-		GgReportCorruption(check->index, blkno, "the %s page is stamped with a count of %u rows",
-						   KindName(kind), stamp->count);
-}
-
-/* ---- arrays, front to back --------------------------------------------- */
-
-/* An array of a segment, or of a piece. */
-static void
-ReaderBegin(Reader *reader, GgCheck *check, uint32 owner, GgKind kind, uint64 bytes)
-{
-	reader->check = check;
-	GgFindArray(check->meta, owner, kind, &reader->array);
-	reader->bytes = bytes;
-	reader->position = 0;
-	reader->number = 0;
-	reader->blkno = InvalidBlockNumber;
-	reader->used = GG_PAGE_PAYLOAD;
-}
-
-static void
-ReaderNextPage(Reader *reader)
-{
-	GgCheck	   *check = reader->check;
-	Page		page = (Page) reader->page.data;
-	uint64		left = reader->bytes - reader->position;
-	Size		expected = Min(left, (uint64) GG_PAGE_PAYLOAD);
-	Size		found;
-
-	reader->number = (uint32) (reader->position / GG_PAGE_PAYLOAD);
-	reader->blkno = GgArrayBlock(&reader->array, reader->number);
-	ReadCheckedPage(check, reader->blkno, reader->array.segment, reader->array.kind, reader->number,
-					page);
-	found = GgPayloadBytes(page);
-	if (found != expected)
-		GgReportCorruption(check->index, reader->blkno,
-						   "the %s page holds %zu bytes instead of %zu",
-						   KindName(reader->array.kind), found, expected);
-	reader->used = 0;
-}
-
-/* The next len bytes of the array; returns the block on which they start. */
-static BlockNumber
-ReaderNext(Reader *reader, void *dst, Size len)
-{
-	BlockNumber first = InvalidBlockNumber;
-	char	   *to = dst;
-
-	while (len > 0)
-	{
-		Size		piece;
-
-		if (reader->used == GG_PAGE_PAYLOAD)
-			ReaderNextPage(reader);
-		if (first == InvalidBlockNumber)
-			first = reader->blkno;
-		piece = Min(len, GG_PAGE_PAYLOAD - reader->used);
-		memcpy(to, PageGetContents((Page) reader->page.data) + reader->used, piece);
-		reader->used += piece;
-		reader->position += piece;
-		to += piece;
-		len -= piece;
-	}
-	return first;
-}
-
-static void
-ReaderEnd(Reader *reader)
-{
-	Assert(reader->position == reader->bytes);
-	if (reader->array.extents != NULL)
-		pfree(reader->array.extents);
-}
-
 /* ---- the directory ----------------------------------------------------- */
 
 /* Does the extent's owner exist?  GgCheckDirectory() knows which kinds have one. */
@@ -241,18 +83,18 @@ CheckDirectory(GgCheck *check)
 			GgReportCorruption(check->index, GG_META_BLKNO,
 							   "the %s extent of %u blocks at block %u is not inside "
 							   "the relation of %u blocks",
-							   KindName(extent->kind), extent->nblocks, extent->start, nblocks);
+							   GgKindName(extent->kind), extent->nblocks, extent->start, nblocks);
 		if (extent->start < next)
 			GgReportCorruption(check->index, GG_META_BLKNO,
 							   "the %s extent at block %u overlaps the extent before it, "
 							   "which ends at block %u",
-							   KindName(extent->kind), extent->start, next - 1);
+							   GgKindName(extent->kind), extent->start, next - 1);
 		next = extent->start + extent->nblocks;
 		if (!HasOwner(meta, extent))
 			GgReportCorruption(check->index, GG_META_BLKNO,
 							   "the %s extent at block %u belongs to segment or piece %u, "
 							   "which is not there",
-							   KindName(extent->kind), extent->start, extent->segment);
+							   GgKindName(extent->kind), extent->start, extent->segment);
 	}
 	pfree(extents);
 }
@@ -329,12 +171,12 @@ CheckCodes(GgCheck *check, const GgPiece *piece, uint32 first)
 {
 	Size		bytes = GgCodeBytes(check->meta, piece->codes);
 	uint8	   *code = palloc(bytes);
-	Reader		reader;
+	GgCheckReader reader;
 
-	ReaderBegin(&reader, check, piece->id, GG_KIND_CODES, (uint64) piece->nodes * bytes);
+	GgCheckReaderBegin(&reader, check, piece->id, GG_KIND_CODES, (uint64) piece->nodes * bytes);
 	for (uint32 node = 0; node < piece->nodes; node++)
 	{
-		BlockNumber blkno = ReaderNext(&reader, code, bytes);
+		BlockNumber blkno = GgCheckReaderNext(&reader, code, bytes);
 		gg_code_head head;
 
 		memcpy(&head, code + bytes - GG_CODE_HEAD, sizeof(head));
@@ -344,7 +186,7 @@ CheckCodes(GgCheck *check, const GgPiece *piece, uint32 first)
 		if (check->nodes != NULL)
 			GgDigestCode(check, code, &check->nodes[first + node]);
 	}
-	ReaderEnd(&reader);
+	GgCheckReaderEnd(&reader);
 	pfree(code);
 }
 
@@ -355,15 +197,15 @@ CheckVectors(GgCheck *check, const GgPiece *piece, uint32 first)
 	Size		code_bytes = GgCodeBytes(check->meta, piece->codes);
 	GgCoder    *coder = code_bytes > 0 ? GgMakeCoder(check->meta, piece->codes, check->mean) : NULL;
 	uint8	   *code = palloc(code_bytes);
-	Reader		reader;
-	Reader		codes;
+	GgCheckReader reader;
+	GgCheckReader codes;
 
-	ReaderBegin(&reader, check, piece->id, GG_KIND_VECTORS,
-				(uint64) piece->nodes * check->row_bytes);
-	ReaderBegin(&codes, check, piece->id, GG_KIND_CODES, (uint64) piece->nodes * code_bytes);
+	GgCheckReaderBegin(&reader, check, piece->id, GG_KIND_VECTORS,
+					   (uint64) piece->nodes * check->row_bytes);
+	GgCheckReaderBegin(&codes, check, piece->id, GG_KIND_CODES, (uint64) piece->nodes * code_bytes);
 	for (uint32 node = 0; node < piece->nodes; node++)
 	{
-		BlockNumber blkno = ReaderNext(&reader, check->row, check->row_bytes);
+		BlockNumber blkno = GgCheckReaderNext(&reader, check->row, check->row_bytes);
 
 		if (!RowIsFinite(check))
 			GgReportCorruption(check->index, blkno,
@@ -374,15 +216,15 @@ CheckVectors(GgCheck *check, const GgPiece *piece, uint32 first)
 			GgDigestVector(check, check->row, &check->nodes[first + node]);
 		if (coder == NULL)
 			continue;
-		blkno = ReaderNext(&codes, code, code_bytes);
+		blkno = GgCheckReaderNext(&codes, code, code_bytes);
 		GgCodeRow(coder, check->row);
 		if (memcmp(code, coder->record, code_bytes) != 0)
 			GgReportCorruption(check->index, blkno,
 							   "code %u of piece %u is not the code of its vector", node,
 							   piece->id);
 	}
-	ReaderEnd(&reader);
-	ReaderEnd(&codes);
+	GgCheckReaderEnd(&reader);
+	GgCheckReaderEnd(&codes);
 }
 
 static int
@@ -447,13 +289,13 @@ CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
 {
 	uint32		degree = check->meta->graph_degree;
 	uint32		list[GG_MAX_DEGREE];
-	Reader		reader;
+	GgCheckReader reader;
 
-	ReaderBegin(&reader, check, segment->id, GG_KIND_ADJACENCY,
-				(uint64) segment->nodes * degree * sizeof(uint32));
+	GgCheckReaderBegin(&reader, check, segment->id, GG_KIND_ADJACENCY,
+					   (uint64) segment->nodes * degree * sizeof(uint32));
 	for (uint32 node = 0; node < segment->nodes; node++)
 	{
-		BlockNumber blkno = ReaderNext(&reader, list, degree * sizeof(uint32));
+		BlockNumber blkno = GgCheckReaderNext(&reader, list, degree * sizeof(uint32));
 
 		if (adjacency != NULL)
 			memcpy(adjacency + (uint64) node * degree, list, degree * sizeof(uint32));
@@ -469,7 +311,7 @@ CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
 			.limit = segment->nodes,
 		});
 	}
-	ReaderEnd(&reader);
+	GgCheckReaderEnd(&reader);
 }
 
 /* The nodes seen so far: a bitmap, and in order of discovery. */
@@ -513,12 +355,13 @@ CheckPivots(GgCheck *check, const GgSegment *segment, Seen *nodes)
 	GgPivotEntry *pivots = palloc_extended(sizeof(GgPivotEntry) * (Size) n, MCXT_ALLOC_HUGE);
 	BlockNumber first = InvalidBlockNumber;
 	Seen		reached;
-	Reader		reader;
+	GgCheckReader reader;
 
-	ReaderBegin(&reader, check, segment->id, GG_KIND_PIVOTS, (uint64) n * sizeof(GgPivotEntry));
+	GgCheckReaderBegin(&reader, check, segment->id, GG_KIND_PIVOTS,
+					   (uint64) n * sizeof(GgPivotEntry));
 	for (uint32 i = 0; i < n; i++)
 	{
-		BlockNumber blkno = ReaderNext(&reader, &pivots[i], sizeof(GgPivotEntry));
+		BlockNumber blkno = GgCheckReaderNext(&reader, &pivots[i], sizeof(GgPivotEntry));
 
 		if (first == InvalidBlockNumber)
 			first = blkno;
@@ -536,7 +379,7 @@ CheckPivots(GgCheck *check, const GgSegment *segment, Seen *nodes)
 			.limit = n,
 		});
 	}
-	ReaderEnd(&reader);
+	GgCheckReaderEnd(&reader);
 
 	SeenInit(&reached, n);
 	SeenAdd(&reached, 0);
@@ -661,34 +504,34 @@ static uint64 *
 CheckFilters(GgCheck *check, const GgSegment *segment)
 {
 	uint64	   *digests = NULL;
-	Reader		reader;
+	GgCheckReader reader;
 
 	if (check->meta->filter_words == 0 || check->again)
 		return NULL;
 	if (check->rows != NULL)
 		digests = palloc_extended(segment->rows * sizeof(uint64),
 								  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	ReaderBegin(&reader, check, segment->id, GG_KIND_FILTERS,
-				(uint64) segment->rows * GgFilterBytes(check->meta));
+	GgCheckReaderBegin(&reader, check, segment->id, GG_KIND_FILTERS,
+					   (uint64) segment->rows * GgFilterBytes(check->meta));
 	for (uint32 w = 0; w < check->meta->filter_words; w++)
 		for (uint32 row = 0; row < segment->rows; row++)
 		{
 			uint64		word;
 
-			(void) ReaderNext(&reader, &word, sizeof(word));
+			(void) GgCheckReaderNext(&reader, &word, sizeof(word));
 			if (digests != NULL)
 				digests[row] = GgMixWord(digests[row], word);
 		}
-	ReaderEnd(&reader);
+	GgCheckReaderEnd(&reader);
 	return digests;
 }
 
 /* With offsets, go to the node that has the row.  *end: the first row that it has not. */
 static void
-FindNode(Reader *offsets, uint32 row, uint32 *node, uint32 *end)
+FindNode(GgCheckReader *offsets, uint32 row, uint32 *node, uint32 *end)
 {
 	for (; row >= *end; ++*node)
-		(void) ReaderNext(offsets, end, sizeof(*end));
+		(void) GgCheckReaderNext(offsets, end, sizeof(*end));
 }
 
 static void
@@ -700,22 +543,22 @@ CheckRows(GgCheck *check, const GgSegment *segment)
 	uint32		node = 0;		/* behind the row's, with offsets */
 	uint32		end = 0;
 	uint32		dead = 0;
-	Reader		reader;
-	Reader		offset_reader;
+	GgCheckReader reader;
+	GgCheckReader offset_reader;
 
-	ReaderBegin(&reader, check, segment->id, GG_KIND_TIDS,
-				(uint64) segment->rows * sizeof(GgTidEntry));
+	GgCheckReaderBegin(&reader, check, segment->id, GG_KIND_TIDS,
+					   (uint64) segment->rows * sizeof(GgTidEntry));
 	if (offsets)
 	{
-		ReaderBegin(&offset_reader, check, segment->id, GG_KIND_OFFSETS,
-					((uint64) segment->nodes + 1) * sizeof(uint32));
-		(void) ReaderNext(&offset_reader, &end, sizeof(end));
+		GgCheckReaderBegin(&offset_reader, check, segment->id, GG_KIND_OFFSETS,
+						   ((uint64) segment->nodes + 1) * sizeof(uint32));
+		(void) GgCheckReaderNext(&offset_reader, &end, sizeof(end));
 	}
 	for (uint32 row = 0; row < segment->rows; row++)
 	{
 		GgCheckRow	check_row = {0};
 		GgTidEntry	entry;
-		BlockNumber blkno = ReaderNext(&reader, &entry, sizeof(entry));
+		BlockNumber blkno = GgCheckReaderNext(&reader, &entry, sizeof(entry));
 
 		if (first == InvalidBlockNumber)
 			first = blkno;
@@ -727,7 +570,7 @@ CheckRows(GgCheck *check, const GgSegment *segment)
 					  &check_row))
 			dead++;
 	}
-	ReaderEnd(&reader);
+	GgCheckReaderEnd(&reader);
 	if (offsets)
 		pfree(offset_reader.array.extents);
 	if (digests != NULL)
@@ -749,17 +592,17 @@ CheckOffsets(GgCheck *check, const GgSegment *segment)
 {
 	uint32		before = 0;
 	uint32		empty = 0;
-	Reader		reader;
+	GgCheckReader reader;
 
 	if ((segment->flags & GG_SEGMENT_OFFSETS) == 0)
 		return;
 
-	ReaderBegin(&reader, check, segment->id, GG_KIND_OFFSETS,
-				((uint64) segment->nodes + 1) * sizeof(uint32));
+	GgCheckReaderBegin(&reader, check, segment->id, GG_KIND_OFFSETS,
+					   ((uint64) segment->nodes + 1) * sizeof(uint32));
 	for (uint32 node = 0; node <= segment->nodes; node++)
 	{
 		uint32		offset;
-		BlockNumber blkno = ReaderNext(&reader, &offset, sizeof(offset));
+		BlockNumber blkno = GgCheckReaderNext(&reader, &offset, sizeof(offset));
 
 		if (node == 0 ? offset != 0 : offset < before)
 			GgReportCorruption(check->index, blkno,
@@ -771,7 +614,7 @@ CheckOffsets(GgCheck *check, const GgSegment *segment)
 		empty += node > 0 && offset == before;
 		before = offset;
 	}
-	ReaderEnd(&reader);
+	GgCheckReaderEnd(&reader);
 	if (empty != segment->empty)
 		GgReportCorruption(check->index, GG_META_BLKNO,
 						   "segment %u has %u nodes without rows, the directory says %u",
@@ -844,7 +687,7 @@ CheckDeltaRow(GgCheck *check, const GgArray *array, uint64 number, Page page, Si
 		Page		rest = (Page) next.data;
 		uint32		count;
 
-		ReadCheckedPage(check, next_blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, rest);
+		GgReadCheckedPage(check, next_blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, rest);
 		count = GgPageGetStamp(rest)->count;
 		if (GgPayloadBytes(rest) != piece || count != 0)
 			GgReportCorruption(check->index, next_blkno,
@@ -887,7 +730,7 @@ CheckDelta(GgCheck *check)
 
 		if (blkno == InvalidBlockNumber)
 			continue;			/* VACUUM has given it back */
-		ReadCheckedPage(check, blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, page);
+		GgReadCheckedPage(check, blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, page);
 		count = GgPageGetStamp(page)->count;
 		if (count == 0 || count > GgDeltaRowsPerPage(meta))
 			GgReportCorruption(check->index, blkno,
@@ -921,23 +764,23 @@ static void
 CheckSample(GgCheck *check)
 {
 	GgSampleHead head;
-	Reader		reader;
+	GgCheckReader reader;
 	float	   *query;
 
 	if (!GgFindSample(check->index, check->meta, &reader.array, &head))
 		return;
-	ReaderBegin(&reader, check, reader.array.segment, GG_KIND_SAMPLE, GgSampleBytes(&head));
-	(void) ReaderNext(&reader, &head, sizeof(head));
+	GgCheckReaderBegin(&reader, check, reader.array.segment, GG_KIND_SAMPLE, GgSampleBytes(&head));
+	(void) GgCheckReaderNext(&reader, &head, sizeof(head));
 	query = palloc(head.dimensions * sizeof(float));
 	for (uint32 i = 0; i < head.count; i++)
 	{
-		BlockNumber blkno = ReaderNext(&reader, query, head.dimensions * sizeof(float));
+		BlockNumber blkno = GgCheckReaderNext(&reader, query, head.dimensions * sizeof(float));
 
 		for (uint32 d = 0; d < head.dimensions; d++)
 			if (!isfinite(query[d]))
 				GgReportCorruption(check->index, blkno, "query %u of the sample is not finite", i);
 	}
-	ReaderEnd(&reader);
+	GgCheckReaderEnd(&reader);
 	pfree(query);
 }
 
@@ -948,15 +791,15 @@ CheckCalibration(GgCheck *check)
 {
 	const GgCalibration *calibration = GgReadCalibration(check->index, check->meta);
 	GgCalibration *copy;
-	Reader		reader;
+	GgCheckReader reader;
 
 	if (calibration == NULL)
 		return;
 	copy = palloc(GgCalibrationBytes(calibration));
-	ReaderBegin(&reader, check, GgIdOfKind(check->meta, GG_KIND_CALIBRATION),
-				GG_KIND_CALIBRATION, GgCalibrationBytes(calibration));
-	(void) ReaderNext(&reader, copy, GgCalibrationBytes(calibration));
-	ReaderEnd(&reader);
+	GgCheckReaderBegin(&reader, check, GgIdOfKind(check->meta, GG_KIND_CALIBRATION),
+					   GG_KIND_CALIBRATION, GgCalibrationBytes(calibration));
+	(void) GgCheckReaderNext(&reader, copy, GgCalibrationBytes(calibration));
+	GgCheckReaderEnd(&reader);
 	pfree(copy);
 }
 
