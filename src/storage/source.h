@@ -10,6 +10,8 @@
 #include "storage/pivot_cache.h"
 #include "storage/recent_buffers.h"
 
+#include "engine/walk.h"
+
 typedef struct GgPageSource
 {
 	gg_source	source;			/* for gg_walk_start; source.ctx is this struct */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/engine/engine.h"
+#include "../../src/engine/walk.h"
 
 typedef struct small_random
 {

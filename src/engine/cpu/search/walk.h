@@ -10,6 +10,7 @@
 
 #include "engine/cpu/common/cpu.h"
 #include "engine/keys.h"
+#include "engine/walk.h"
 
 /*
  * Parents expanded per step.  Two instead of one make the batches that a source measures at once

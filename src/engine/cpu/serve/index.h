@@ -7,6 +7,7 @@
 
 #include "engine/rules/codes.h"
 #include "engine/cpu/common/cpu.h"
+#include "engine/walk.h"
 
 /* One thread's part in index_search(), kept between calls. */
 typedef struct search_state
