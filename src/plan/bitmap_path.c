@@ -58,7 +58,7 @@ RowlessTime(const GgMetaPageData *meta, double tuples, double matches, double li
 	double		measured = limit > 0 ? Min(matches, GG_BOUNDED_TIMES * limit) : matches;
 
 	return DeviceTime(tuples, matches, gg_code_record_bytes(codes, meta->dimensions)) +
-		measured * MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD);
+		measured * MATCH_TIME((double) GgRowBytes(meta) / GG_TIMED_PAGE);
 }
 
 /* How many rows the bitmap will have. */
@@ -133,7 +133,7 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 			DeviceTime(ordered->indexinfo->tuples, matches, GgRowBytes(meta)));
 	else
 		time = ordered->indexinfo->tuples * LOOK_TIME +
-			matches * (TID_TIME + MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD));
+			matches * (TID_TIME + MATCH_TIME((double) GgRowBytes(meta) / GG_TIMED_PAGE));
 	other_time = matches * FETCH_ROW_TIME + measured * GgSortedRowTime(rel, column_pages);
 	unit = GgMicrosecondCost(rel, column_pages, rel->rows, within, limit);
 	other_unit = (bitmap->path.total_cost - bitmap_cost +

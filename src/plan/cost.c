@@ -72,14 +72,13 @@
 
 /*
  * Times of our scan, in microseconds: a vector in a walk, a vector in an exact pass, a comparison
- * of two keys in a sort, and a row that is returned.  Those under a filter are in search_plan.h.  A
- * vector's time goes by the pages that it fills (0.06 at 128 dimensions, 0.38 at 768, 0.75 at
- * 1,536).  Measured were 0.1, 0.2, 0.8 and 1.5 us in walks at 3, 128, 768 and 1,536 dimensions, and
- * 0.12, 0.17, 0.45 and 0.65 us in exact passes.  LIMIT 1,000 and 8,000 of exact passes took 3.6 and
- * 5.5 ms over 20,000 x 32, 2.8 and 4.7 over 9,900 x 128, with a comparison at 0.005.
+ * of two keys in a sort, and a row that is returned.  Some are in search_plan.h.  A vector's time
+ * goes by the pages that it fills (0.06 at 128 dimensions, 0.38 at 768, 0.75 at 1,536).  Measured
+ * were 0.1, 0.2, 0.8 and 1.5 us in walks at 3, 128, 768 and 1,536 dimensions, and 0.12, 0.17, 0.45
+ * and 0.65 us in exact passes.  LIMIT 1,000 and 8,000 of exact passes took 3.6 and 5.5 ms over
+ * 20,000 x 32, 2.8 and 4.7 over 9,900 x 128, with a comparison at 0.005.
  */
 #define WALK_TIME(pages)		(0.12 + 1.8 * (pages))
-#define EXACT_TIME(pages)		(0.12 + 0.7 * (pages))
 #define COMPARE_TIME			0.005
 #define RETURN_TIME				0.1
 
@@ -270,7 +269,7 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 
 	shape->delta_nodes = (double) GgDeltaSlots(meta);
 	shape->nodes = (double) GgCountNodes(meta) + shape->delta_nodes;
-	shape->index_pages = (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD;
+	shape->index_pages = (double) GgRowBytes(meta) / GG_TIMED_PAGE;
 }
 
 bool
@@ -395,7 +394,7 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 	double		matching = nodes * shape->matching;
 	double		wanted = share * matching;
 	double		walk_pages = of->codes == GG_CODES_NONE ? shape->index_pages :
-		(double) GgCodeBytes(shape->meta, of->codes) / GG_PAGE_PAYLOAD;
+		(double) GgCodeBytes(shape->meta, of->codes) / GG_TIMED_PAGE;
 	double		exact_pages = shape->meta->coded != GG_CODES_NONE ? walk_pages :
 		shape->index_pages;
 	double		longest = LongestList(shape, of, walk_pages, exact_pages);
@@ -404,7 +403,7 @@ StreamTime(const IndexShape *shape, const Nodes *of, double share)
 	double		time = 0;
 	double		condition_time = nodes * shape->conditions * GG_CONDITION_TIME;
 	double		exact_time = shape->conditions > 0 ? GG_MATCHING_TIME(exact_pages) :
-		EXACT_TIME(exact_pages);
+		GG_EXACT_TIME(exact_pages);
 
 	if (shape->limit > 0 && shape->conditions == 0 && wanted > list / 2 && share < 1)
 		list = (double) GgFirstWalkList(shape->list, (uint64) wanted, longest);
@@ -796,7 +795,7 @@ static void
 RangeTimes(const IndexOptInfo *index, IndexShape *shape, bool few, double *first, double *whole)
 {
 	const GgMetaPageData *meta = shape->meta;
-	double		pass = shape->conditions == 0 ? shape->nodes * EXACT_TIME(shape->index_pages) :
+	double		pass = shape->conditions == 0 ? shape->nodes * GG_EXACT_TIME(shape->index_pages) :
 		shape->nodes * shape->conditions * GG_CONDITION_TIME +
 		shape->nodes * shape->matching * GG_MATCHING_TIME(shape->index_pages);
 	double		walk = 0;

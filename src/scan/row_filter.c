@@ -321,9 +321,9 @@ GgLongestList(const GgScanOpaque *so, const GgStream *stream)
 		.conditions = stream->matching != NULL ? 0 :
 			filter->nconditions + (filter->tids != NULL),
 		.walk_pages = (double) (codes != GG_CODES_NONE ? GgCodeBytes(so->meta, codes) :
-								GgRowBytes(so->meta)) / GG_PAGE_PAYLOAD,
+								GgRowBytes(so->meta)) / GG_TIMED_PAGE,
 		.exact_pages = (double) (so->by_table ? GgCodeBytes(so->meta, codes) :
-								 GgRowBytes(so->meta)) / GG_PAGE_PAYLOAD,
+								 GgRowBytes(so->meta)) / GG_TIMED_PAGE,
 		.wanted = NodesWanted(so, stream)
 	};
 	return GgLongestFilteredList(&of);
