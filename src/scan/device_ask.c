@@ -270,36 +270,23 @@ DeviceLists(GgScanOpaque *so, uint32 *exact)
 	return lists | *exact;
 }
 
-/* Likewise where the scan has a filter: a device looks at all rows of a segment. */
+/* Where a device looks at all rows, for a filter or an exact scan: all segments, or none. */
 static uint32
-FilteredLists(GgScanOpaque *so)
+WholeLists(const GgScanOpaque *so)
 {
 	uint32		lists = 0;
-	bool		worthwhile = false;
-
-	for (int i = 0; i < so->nstreams && so->query != NULL; i++)
-	{
-		const GgStream *stream = &so->streams[i];
-
-		lists |= (uint32) 1 << (stream->segment - so->meta->segments);
-		worthwhile |= stream->nodes >= GG_DEVICE_FILTER_NODES;
-	}
-	return worthwhile ? lists : 0;
-}
-
-/* Likewise where every row is measured: all of them, or none. */
-static uint32
-ExactLists(const GgScanOpaque *so)
-{
-	uint32		lists = 0;
+	uint32		most = 0;
 	double		nodes = 0;
 
 	for (int i = 0; i < so->nstreams && so->query != NULL; i++)
 	{
 		lists |= (uint32) 1 << (so->streams[i].segment - so->meta->segments);
+		most = Max(most, so->streams[i].nodes);
 		nodes += so->streams[i].nodes;
 	}
-	return GgDeviceMeasuresSooner(nodes, GgRowBytes(so->meta)) ? lists : 0;
+	if (so->exact)
+		return GgDeviceMeasuresSooner(nodes, GgRowBytes(so->meta)) ? lists : 0;
+	return most >= GG_DEVICE_FILTER_NODES ? lists : 0;
 }
 
 /* Where the index has codes alone: rows of the table that are read before the first is returned. */
@@ -409,10 +396,8 @@ FindDevice(GgScanOpaque *so)
 	GgDeviceAnswer *device = &so->device;
 	GgResidentRef *ref = &device->ref;
 
-	if (so->exact)
-		device->lists = ExactLists(so);
-	else
-		device->lists = so->filter != NULL ? FilteredLists(so) : DeviceLists(so, &device->exact);
+	device->lists = so->exact || so->filter != NULL ? WholeLists(so) :
+		DeviceLists(so, &device->exact);
 	device->delta_pages = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		so->reason = GG_REASON_SETTING;
