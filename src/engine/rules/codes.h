@@ -600,6 +600,9 @@ typedef struct gg_code_kind
 	const float *mean;			/* dim; NULL: there is none */
 } gg_code_kind;
 
+/* Scale a row to length 1, by the same bits on every processor. */
+extern void gg_code_unit_row(float *row, uint32_t dim);
+
 /*
  * Uses the instruction set that is in use now.  The mean is copied.  gg_coder_free() is due in
  * either case.

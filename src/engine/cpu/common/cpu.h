@@ -20,6 +20,7 @@
  *	distance.c		one row, one query
  *	halves.c		can rows be rounded to half precision?
  *	codes.c			codes of rows, and distances estimated from them
+ *	code_setup.c	the mean that codes are centred by, memory for queries
  *	walk.c			best-first search
  *	walk.h			a walk from within
  *	tsdg_search.c	the searches of TSDG, for small and for large batches
