@@ -4,7 +4,8 @@
  *		neighbour lists, and the stages over them.
  *
  *	working_copy.cu	rows made ready for comparing
- *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
+ *	cells.cu		pivot cells: assignment, joins within cells
+ *	cell_sort.cu	rows sorted into cells
  *	knn_graph.cu	GNND iterations; gnnd.cuh: step by step
  *	lists.cu		random lists, exact last distances
  *	extend.cu		few rows into a large graph, by searching it
@@ -14,7 +15,7 @@
  *	cover.cu		pivots
  *	connect.cu		their graph, reachability
  *	groups.cu		the chain for rows that the device does not hold: group by group, by several
- *					devices; copiers.cuh: threads that copy
+ *					devices; copiers.cuh: threads that copy; group_room.cu: sizes
  *	build.cu		the chain of them, and the memory it needs
  *	memory.cu		where buffers come from; a build beside searches
  *
@@ -217,6 +218,15 @@ public:
 	gg_cuda_buffer<uint32_t> members;
 	gg_cuda_buffer<uint64_t> starts;
 };
+
+/*
+ * Sort n rows by the cells in the entries of their lists that count.  Cells of more than max_rows
+ * members become several; cells->ncells counts the pieces.  Which piece a row goes to depends on
+ * the row alone, so that rows that share two split cells do not always miss each other twice.
+ */
+extern gg_status gg_cuda_sort_into_cells(const gg_cuda_lists &lists, uint32_t n, uint32_t ncells,
+										 uint32_t max_rows, const gg_cuda_run &run,
+										 gg_cuda_cells *cells);
 
 /*
  * Fill lists (n x length keys, flags NEW) from cells around random pivots.  order: NULL, or n ids

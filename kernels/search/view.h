@@ -4,7 +4,7 @@
  *
  *	search_multi.cu			walks by several thread blocks per query
  *	search_group.cu			the same of many indexes for one query
- *	search_block.cuh		what these two share
+ *	search_block.cuh		what these two share; search_peers.cuh: the blocks of a query
  *	search_single.cu		walks by a warp or a block per query
  *	search_greedy.cu		TSDG's search for small batches
  *	search_segmented.cu		TSDG's search for large batches
