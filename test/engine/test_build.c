@@ -307,10 +307,10 @@ test_instruction_sets(void)
 			harness_spec cells = {.n = 6500, .dim = 21, .latent = 10, .metric = metric,
 								  .element = GG_ELEMENT_F32, .seed = 2};
 			/* these are rounded to bfloat16; the last in two pieces */
-			harness_spec rounded = {.n = 3000, .dim = 77, .latent = 10, .metric = metric,
-									.element = GG_ELEMENT_F16, .seed = 3};
-			harness_spec pieces = {.n = 900, .dim = 1090, .latent = 10, .metric = metric,
-								   .element = GG_ELEMENT_F32, .seed = 4};
+			harness_spec rounded = {.n = harness_fewer() ? 500 : 3000, .dim = 77, .latent = 10,
+									.metric = metric, .element = GG_ELEMENT_F16, .seed = 3};
+			harness_spec pieces = {.n = harness_fewer() ? 150 : 900, .dim = 1090, .latent = 10,
+								   .metric = metric, .element = GG_ELEMENT_F32, .seed = 4};
 
 			knn_case(&exact, 30, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, sets[s]);
 			if (!harness_small() && (metric == GG_METRIC_L2 || metric == GG_METRIC_L1))
