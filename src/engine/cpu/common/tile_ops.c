@@ -152,7 +152,6 @@ any_enter_ordered(uint32_t *ids, float *distances, uint32_t stride, float worst,
 	}
 
 #define OPS_TABLE(set) \
-	ENTER_ORDERED(set) \
 	static const tile_ops ops_##set = { \
 		.name = #set, \
 		.dot = tile_dot_##set, \
@@ -175,11 +174,13 @@ any_enter_ordered(uint32_t *ids, float *distances, uint32_t stride, float worst,
 #define SIMD_NAME(x) x##_neon
 #include "tile_simd.h"
 ANY_OPS(neon)
+ENTER_ORDERED(neon)
 OPS_TABLE(neon)
 #else
 #define SIMD_NAME(x) x##_plain
 #include "tile_simd.h"
 ANY_OPS(plain)
+ENTER_ORDERED(plain)
 OPS_TABLE(plain)
 #endif
 #undef SET_TARGET
@@ -304,6 +305,7 @@ enter_avx2(uint32_t *ids, float *distances, uint32_t stride, float worst,
 	return _mm_cvtss_f32(half);
 }
 
+ENTER_ORDERED(avx2)
 OPS_TABLE(avx2)
 #undef SIMD_LANES
 #undef SIMD_TARGET
@@ -463,6 +465,46 @@ enter_avx512(uint32_t *ids, float *distances, uint32_t stride, float worst,
 	put_entry(ids, distances, at, id, distance);
 	++*entered;
 	return _mm512_reduce_max_ps(max);
+}
+
+ENTER_ORDERED(any_avx512)
+
+/* What is usual: lists of 64, one entry of which has the worst distance. */
+SIMD_TARGET static float
+enter_ordered_avx512(uint32_t *ids, float *distances, uint32_t stride, float worst,
+					 float distance, uint32_t id, uint64_t *entered)
+{
+	const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF),
+				key = _mm512_set1_epi32((int) id);
+	const __m512 w = _mm512_set1_ps(worst),
+				d = _mm512_set1_ps(distance);
+	__mmask16	found = 0;
+	__m512		x[4];
+	uint64_t	tied = 0;
+	uint32_t	at;
+
+	if (stride != 64)
+		return enter_ordered_any_avx512(ids, distances, stride, worst, distance, id, entered);
+	for (uint32_t i = 0; i < 4; i++)
+	{
+		x[i] = _mm512_loadu_ps(distances + 16 * i);
+		found |= _mm512_cmpeq_epi32_mask(key, _mm512_and_si512(mask,
+															 _mm512_loadu_si512(ids + 16 * i)));
+		tied |= (uint64_t) _mm512_cmp_ps_mask(x[i], w, _CMP_EQ_OQ) << 16 * i;
+	}
+	if (found)
+		return worst;
+	if ((tied & (tied - 1)) != 0)
+		return enter_ordered_any_avx512(ids, distances, stride, worst, distance, id, entered);
+	at = (uint32_t) __builtin_ctzll(tied);
+	if (distance == worst && id > GG_ENTRY_ID(ids[at]))
+		return worst;
+	for (uint32_t i = 0; i < 4; i++)
+		x[i] = _mm512_mask_mov_ps(x[i], (__mmask16) (tied >> 16 * i), d);
+	put_entry(ids, distances, at, id, distance);
+	++*entered;
+	return _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(x[0], x[1]),
+											  _mm512_max_ps(x[2], x[3])));
 }
 
 OPS_TABLE(avx512)
