@@ -8,8 +8,8 @@
  * Where each part runs, by its cost for 1M rows and some 6,000 pivots (arithmetic, not measured):
  *	components	Device: 8M edges are united, one thread per row, where the neighbour's list has the
  *				row.  On the host these would be 8M random reads, and the lists would have to be
- *				copied there.  Where rows are in device memory, too, neighbours that are not much
- *				nearer than others are asked for their distance, one warp per row.
+ *				copied there.  Neighbours behind the second are asked for their distance where rows
+ *				are in device memory, too, one warp per row.
  *	cover		Hops on the device, 4 x 8M reads.  Rows that are too far go to the host in slices,
  *				with what lies around them, since every choice there depends on the one before.  The
  *				host stops when it has enough.

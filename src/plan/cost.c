@@ -123,7 +123,7 @@ typedef struct IndexShape
 	const GgMetaPageData *meta;
 	bool		rounded;		/* rows are stored rounded */
 	double		column_pages;	/* pages that a vector fills in the table */
-	double		index_pages;	/* pages that it fills in the index */
+	double		index_pages;	/* pages of 8 kB that it fills in the index */
 	double		read_time;		/* of a row of the table that is measured */
 	double		nodes;			/* of all segments and the delta */
 	double		delta_nodes;

@@ -16,8 +16,9 @@
  *	   (gg_pivots_most), it is linked from the node reached last, which is a leaf of the tree and
  *	   always has an edge to give.
  *
- * The CUDA engine does the same (kernels/build/connect.cu) with another rule in step 2, since it
- * has no k-NN lists on the host, and without gg_unite_ratio() where rows are not in its memory.
+ * The CUDA engine does the same (kernels/build/cover.cu, connect.cu) with another rule in step 2,
+ * since it has no k-NN lists on the host, and without gg_unite_ratio() where rows are not in its
+ * memory.
  *
  * The graph over the pivots is built like the main one, of exact lists where they are few enough
  * (knn_graph.c), but in levels.  The first quarter of the pivots, the first sixteenth and so on

@@ -394,10 +394,15 @@ screen_avx512(float *sums, float bias, const float *biases, float factor, float 
 	};
 }
 
-/* The usual stride, without branches but for an entry that is there. */
-SIMD_TARGET static inline float
+ENTER_ORDERED(any_avx512)
+
+/*
+ * The usual stride.  An ordered list that is full has one entry of the worst distance nearly
+ * always; where it has several, the order of ids decides.
+ */
+SIMD_TARGET static inline __attribute__((always_inline)) float
 enter_64_avx512(uint32_t *ids, float *distances, float worst, float distance, uint32_t id,
-				uint64_t *entered)
+				uint64_t *entered, bool ordered)
 {
 	const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF),
 				key = _mm512_set1_epi32((int) id);
@@ -420,6 +425,10 @@ enter_64_avx512(uint32_t *ids, float *distances, float worst, float distance, ui
 		(uint64_t) _mm512_cmp_ps_mask(x2, w, _CMP_EQ_OQ) << 32 |
 		(uint64_t) _mm512_cmp_ps_mask(x3, w, _CMP_EQ_OQ) << 48;
 	at = (uint32_t) __builtin_ctzll(where);
+	if (ordered && (where & (where - 1)) != 0)
+		return enter_ordered_any_avx512(ids, distances, 64, worst, distance, id, entered);
+	if (ordered && distance == worst && id > GG_ENTRY_ID(ids[at]))
+		return worst;
 	where &= -where;
 	put_entry(ids, distances, at, id, distance);
 	x0 = _mm512_mask_mov_ps(x0, (__mmask16) where, d);
@@ -435,7 +444,7 @@ enter_avx512(uint32_t *ids, float *distances, uint32_t stride, float worst,
 			 float distance, uint32_t id, uint64_t *entered)
 {
 	if (stride == 64)
-		return enter_64_avx512(ids, distances, worst, distance, id, entered);
+		return enter_64_avx512(ids, distances, worst, distance, id, entered, false);
 
 	const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF),
 				key = _mm512_set1_epi32((int) id);
@@ -467,44 +476,13 @@ enter_avx512(uint32_t *ids, float *distances, uint32_t stride, float worst,
 	return _mm512_reduce_max_ps(max);
 }
 
-ENTER_ORDERED(any_avx512)
-
-/* What is usual: lists of 64, one entry of which has the worst distance. */
 SIMD_TARGET static float
 enter_ordered_avx512(uint32_t *ids, float *distances, uint32_t stride, float worst,
 					 float distance, uint32_t id, uint64_t *entered)
 {
-	const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF),
-				key = _mm512_set1_epi32((int) id);
-	const __m512 w = _mm512_set1_ps(worst),
-				d = _mm512_set1_ps(distance);
-	__mmask16	found = 0;
-	__m512		x[4];
-	uint64_t	tied = 0;
-	uint32_t	at;
-
-	if (stride != 64)
-		return enter_ordered_any_avx512(ids, distances, stride, worst, distance, id, entered);
-	for (uint32_t i = 0; i < 4; i++)
-	{
-		x[i] = _mm512_loadu_ps(distances + 16 * i);
-		found |= _mm512_cmpeq_epi32_mask(key, _mm512_and_si512(mask,
-															 _mm512_loadu_si512(ids + 16 * i)));
-		tied |= (uint64_t) _mm512_cmp_ps_mask(x[i], w, _CMP_EQ_OQ) << 16 * i;
-	}
-	if (found)
-		return worst;
-	if ((tied & (tied - 1)) != 0)
-		return enter_ordered_any_avx512(ids, distances, stride, worst, distance, id, entered);
-	at = (uint32_t) __builtin_ctzll(tied);
-	if (distance == worst && id > GG_ENTRY_ID(ids[at]))
-		return worst;
-	for (uint32_t i = 0; i < 4; i++)
-		x[i] = _mm512_mask_mov_ps(x[i], (__mmask16) (tied >> 16 * i), d);
-	put_entry(ids, distances, at, id, distance);
-	++*entered;
-	return _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(x[0], x[1]),
-											  _mm512_max_ps(x[2], x[3])));
+	return stride == 64 ?
+		enter_64_avx512(ids, distances, worst, distance, id, entered, true) :
+		enter_ordered_any_avx512(ids, distances, stride, worst, distance, id, entered);
 }
 
 OPS_TABLE(avx512)
