@@ -419,6 +419,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->left_out = NULL;
 	so->by_table = so->beyond = false;
 	so->farthest = so->farthest_row = get_float4_infinity();
+	so->sure_within = -get_float8_infinity();
 	so->kept_back = NULL;
 	so->nkept = so->kept_room = 0;
 	memset(so->code_queries, 0, sizeof(so->code_queries));
@@ -788,7 +789,8 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 			GgPinRow(scan->heapRelation, scan->xs_heapfetch, &scan->xs_heaptid);
 	}
 	/* words that are exact may be damaged: no row comes that a condition leaves out */
-	scan->xs_recheck = found && scan->numberOfKeys > 0;
+	scan->xs_recheck = found && (scan->numberOfKeys > 0 || left_out || so->by_table ||
+								 (so->checks && !(so->distance < so->sure_within)));
 	scan->xs_recheckorderby = false;
 	if (found && !left_out && WantsTrueOrder(so))
 	{

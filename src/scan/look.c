@@ -21,7 +21,7 @@
 #include "utils/snapmgr.h"
 
 /* Rows in the sample, and how many are measured in one call. */
-#define SAMPLE_ROWS			1024
+#define SAMPLE_ROWS			256
 #define SAMPLE_CHUNK		256
 
 typedef struct Look

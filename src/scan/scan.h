@@ -253,6 +253,8 @@ struct GgScanOpaque
 	/* conditions on the distance, see within.c; infinity: none ends the scan */
 	float		farthest;		/* that a node may be which a stream hands out */
 	float		farthest_row;	/* the same of rows in the table's order */
+	bool		checks;			/* the scan says which rows are checked: not ... */
+	double		sure_within;	/* ... those that are nearer than this */
 	bool		beyond;			/* the streams have nothing else; of the late there are: */
 	struct GgLateNode *kept_back;
 	uint32		nkept,
@@ -500,9 +502,10 @@ extern GgWithin *GgMakeWithin(struct IndexScanState *scan, bool *all);
 
 /*
  * The distance of the engine's beyond which no row fulfils the conditions of the key, after
- * GgBoundInit().  Infinity: that is not known.  Minus infinity: no row does.
+ * GgBoundInit().  Infinity: that is not known.  Minus infinity: no row does.  Sets so->checks and
+ * so->sure_within, too.
  */
-extern float GgFarthest(const GgScanOpaque *so, const ScanKeyData *key);
+extern float GgFarthest(GgScanOpaque *so, const ScanKeyData *key);
 
 /* May conditions of the key hold where the distance is NaN, as that of a zero vector is? */
 extern bool GgMayHoldAtNaN(const GgScanOpaque *so, const ScanKeyData *key);

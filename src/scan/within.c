@@ -19,6 +19,14 @@
  *
  * Operands are evaluated when a scan begins, as those of index conditions are: parameters may have
  * other values than at the last scan.
+ *
+ * To check d < r for a row is to read its vector.  At 768 dimensions that lies out of line, and
+ * takes longer than all else that the row does.  Nearly all rows that the scan returns are so near
+ * that rounding cannot lift the operator's value beyond the end.  For these the executor need not
+ * check.  It has a place for that: conditions of an index, which are checked where xs_recheck says
+ * so.  So the scan moves conditions there once it knows how far it is sure of them (SureBelow()).
+ * Only conditions that the filter begins with are moved, since what hides rows (row level security)
+ * stands before the others and is to be checked first.
  */
 #include "scan/scan.h"
 
@@ -52,6 +60,7 @@ typedef struct Condition
 	ExprState  *query;			/* that the distance is measured to; NULL: the scan's */
 	bool		falls;			/* false: that hangs on the sign of a parameter */
 	bool		used;			/* in the scan under way */
+	bool		leads;			/* the filter begins with it and others that lead */
 	int			nsteps;
 	Step		steps[GG_MOST_STEPS];	/* the innermost first; the last one is the comparison */
 } Condition;
@@ -60,6 +69,9 @@ struct GgWithin
 {
 	ExprContext *context;
 	List	   *conditions;
+	IndexScanState *scan;		/* whose leading conditions may be moved; or NULL */
+	int			nleading;
+	bool		moved;
 };
 
 /* ---- what the executor's filter says -------------------------------------- */
@@ -113,6 +125,7 @@ GgMakeWithin(IndexScanState *scan, bool *all)
 	*all = true;
 	foreach(cell, plan->scan.plan.qual)
 	{
+		Condition  *condition;
 		GgMonotone	monotone;
 
 		if (!IsA(order, OpExpr) || !GgEndsScan(lfirst(cell), order, &monotone))
@@ -124,11 +137,32 @@ GgMakeWithin(IndexScanState *scan, bool *all)
 		{
 			within = palloc0(sizeof(GgWithin));
 			within->context = CreateExprContext(scan->ss.ps.state);
+			/* a subplan of the filter has its state, and is not to have another */
+			within->scan = scan->ss.ps.subPlan == NIL ? scan : NULL;
 		}
-		within->conditions = lappend(within->conditions,
-									 MakeCondition(&scan->ss.ps, &monotone, order));
+		condition = MakeCondition(&scan->ss.ps, &monotone, order);
+		condition->leads = *all;
+		within->nleading += condition->leads;
+		within->conditions = lappend(within->conditions, condition);
 	}
 	return within;
+}
+
+/* Have leading conditions checked where the scan says so. */
+static void
+MoveLeading(GgWithin *within)
+{
+	IndexScanState *scan = within->scan;
+	const IndexScan *plan = (const IndexScan *) scan->ss.ps.plan;
+	MemoryContext old = MemoryContextSwitchTo(scan->ss.ps.state->es_query_cxt);
+	List	   *leading = list_truncate(list_copy(plan->scan.plan.qual), within->nleading);
+
+	scan->indexqualorig = ExecInitQual(list_concat_copy(plan->indexqualorig, leading),
+									   &scan->ss.ps);
+	scan->ss.ps.qual = ExecInitQual(list_copy_tail(plan->scan.plan.qual, within->nleading),
+									&scan->ss.ps);
+	within->moved = true;
+	MemoryContextSwitchTo(old);
 }
 
 /* Are all operands constants? */
@@ -352,11 +386,29 @@ FindRange(const GgScanOpaque *so, Range *range)
 	return range->most > 0;
 }
 
-float
-GgFarthest(const GgScanOpaque *so, const ScanKeyData *key)
+/*
+ * The condition holds at the least value that the operator can have at this distance.  So it holds
+ * at all distances of the engine's below the least that these can have where the operator has that
+ * value: what is known of the two is the same either way, if rows are not rounded.
+ */
+static double
+SureBelow(const GgBound *bound, float distance)
 {
-	const GgWithin *within = ((const GgTold *) key->sk_func.fn_extra)->within;
+	double		value = GgBoundOf(bound, distance);
+
+	if (bound->rounded || isinf(distance) || isinf(value))
+		return -get_float8_infinity();
+	value = GgBoundOfKey(bound, (float) (bound->metric == GG_METRIC_L2 ? value * value : value));
+	/* of the roundings of this arithmetic */
+	return value - fabs(value) * 0x1p-20;
+}
+
+float
+GgFarthest(GgScanOpaque *so, const ScanKeyData *key)
+{
+	GgWithin   *within = ((const GgTold *) key->sk_func.fn_extra)->within;
 	float		farthest = get_float4_infinity();
+	double		sure = get_float8_infinity();
 	MemoryContext old = MemoryContextSwitchTo(within->context->ecxt_per_tuple_memory);
 	Range		range;
 	const bool	known = FindRange(so, &range);
@@ -371,9 +423,18 @@ GgFarthest(const GgScanOpaque *so, const ScanKeyData *key)
 			own = known && condition->used ? Bisect(condition, &range) :
 				get_float4_infinity();
 		farthest = Min(farthest, own);
+		if (condition->leads)
+			sure = Min(sure, SureBelow(&range.bound, own));
 	}
 	ResetExprContext(within->context);
 	MemoryContextSwitchTo(old);
+	if (within->scan == NULL || within->nleading == 0 || so->by_table)
+		sure = -get_float8_infinity();
+	if (!within->moved && !isinf(sure))
+		MoveLeading(within);
+	/* moved once, they stay where they are: the executor may be about to read its filter */
+	so->checks = within->moved;
+	so->sure_within = sure;
 	return farthest;
 }
 
