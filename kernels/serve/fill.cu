@@ -2,7 +2,7 @@
  * fill.cu
  *		Data set and graph on the device: memory, the way there, and what walks read beside them.
  *
- * What a column keeps on the device, and why (choose_path):
+ * What a column keeps on the device, and why (precision.cu):
  *	float16 rows		The rows; the walk reads them as they are.
  *	float32 rows		The rows, for exact distances, and a copy in fp16 for the walk, centred on
  *						the mean and scaled by a power of two.  Centring keeps every order, since
@@ -10,8 +10,8 @@
  *						the bits that a common offset would take.  Measured at itopk 64, batch
  *						10,000: 1.8 ms against 4.3 with fp32 alone (1M x 128), 5.8 against 38.6 (1M
  *						x 768).  A query alone takes as long either way; recall is the same.
- *	float32 rows alone	Few dimensions (fp16 merges neighbours), values of too wide a range for
- *						fp16, or (index_open only) too little memory for the copy.
+ *	float32 rows alone	What fp16 cannot hold or tell apart, or (index_open only) too little memory
+ *						for the copy.
  *
  *	codes				Records of codes for the walk, no copy in fp16.  Rows, which the re-rank and
  *						exact searches read, are beside them, in pinned host memory, or nowhere.
@@ -55,86 +55,9 @@
  */
 #define RESERVE_BYTES ((size_t) 512 << 20)
 
-#define SAMPLE_ROWS 65536u		/* that the mean is taken of; any point near it serves */
 #define PART_ALIGN 256			/* of the arrays in memory: as cudaMalloc() */
 
 /* ---- preparing rows -------------------------------------------------------- */
-
-/* Mean of every count/SAMPLE_ROWS-th row: 32 columns a block, always in the same order. */
-__global__ void __launch_bounds__(1024)
-mean_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, float *mean)
-{
-	__shared__ float sums[32][33];
-	uint32_t	column = blockIdx.x * 32 + threadIdx.x;
-	uint32_t	count = min(n, SAMPLE_ROWS);
-	float		sum = 0;
-
-	if (column < dim)
-		for (uint32_t i = threadIdx.y; i < count; i += 32)
-		{
-			uint32_t	row = (uint32_t) ((uint64_t) i * n / count);
-
-			sum += ((const float *) (rows + (size_t) row * stride))[column];
-		}
-	sums[threadIdx.y][threadIdx.x] = sum;
-	__syncthreads();
-	if (threadIdx.y == 0 && column < dim)
-	{
-		for (uint32_t i = 1; i < 32; i++)
-			sum += sums[i][threadIdx.x];
-		sum /= count;
-		/* a mean that overflowed is no use as a centre */
-		mean[column] = isfinite(sum) ? sum : 0;
-	}
-}
-
-/*
- * largest: bits of the largest |x - mean|; sums[0], sums[1]: of log2 |x - mean| and the number of
- * elements that are not 0.  All start at 0.
- */
-__global__ void __launch_bounds__(256)
-range_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const float *mean,
-			 uint32_t *largest, double *sums)
-{
-	uint32_t	lane = threadIdx.x & 31;
-	uint32_t	warp = blockIdx.x * 8 + threadIdx.x / 32;
-	float		maximum = 0;
-	double		sum = 0;
-	double		count = 0;
-
-	for (uint32_t row = warp; row < n; row += gridDim.x * 8)
-	{
-		const float *x = (const float *) (rows + (size_t) row * stride);
-		float		part = 0;
-		uint32_t	some = 0;
-
-		for (uint32_t i = lane; i < dim; i += 32)
-		{
-			float		value = x[i] - mean[i];
-
-			maximum = fmaxf(maximum, fabsf(value));
-			if (value != 0)
-			{
-				part += log2f(fabsf(value));
-				some++;
-			}
-		}
-		sum += part;
-		count += some;
-	}
-	maximum = group_reduce<1, true>(maximum, NULL);
-	for (int offset = 16; offset > 0; offset >>= 1)
-	{
-		sum += __shfl_xor_sync(GG_FULL_WARP, sum, offset);
-		count += __shfl_xor_sync(GG_FULL_WARP, count, offset);
-	}
-	if (lane == 0)
-	{
-		atomicMax(largest, __float_as_uint(maximum));
-		atomicAdd(&sums[0], sum);
-		atomicAdd(&sums[1], count);
-	}
-}
 
 /* (x - mean) * scale in fp16, zeros to the end of the row */
 __global__ void __launch_bounds__(256)
@@ -576,27 +499,6 @@ gg_cuda_index_bytes(const gg_index *index)
 
 /* ---- finishing ------------------------------------------------------------------ */
 
-/* What float32 rows are walked in; see the head of the file. */
-static walk_path
-choose_path(const gg_shape *shape, float largest, double typical, bool halves)
-{
-	walk_path	alone = shape->metric == GG_METRIC_L2 ? WALK_FLOAT_L2 :
-		shape->metric == GG_METRIC_L1 ? WALK_FLOAT_L1 : WALK_FLOAT_DOT;
-
-	if (!halves)
-		return alone;
-
-	/*
-	 * Scaled so that the largest element is near 2^14, an element is a normal fp16 number down to
-	 * 2^-14.  When the typical one (the mean is of logarithms: outliers do not move it) is below
-	 * 2^-4, those a thousand times smaller start to lose bits: a few huge rows would spoil all
-	 * others.
-	 */
-	if (!isfinite(largest) || !isfinite(typical) || typical * 262144.0 < largest)
-		return alone;
-	return shape->metric == GG_METRIC_L1 ? WALK_HALF_L1 : WALK_HALF_DOT;
-}
-
 gg_status
 index_code_rows(gg_index *index, const char *from, size_t stride, uint64_t first, uint32_t n,
 				cudaStream_t stream)
@@ -650,43 +552,9 @@ prepare(gg_index *index)
 		view->path = shape->metric == GG_METRIC_L1 ? WALK_HALF_L1 : WALK_HALF_DOT;
 	else
 	{
-		struct
-		{
-			double		sums[2];
-			uint32_t	largest;
-			uint32_t	unused;
-		}			found;
-		const bool	halves = index->walk_rows.get() != NULL;
-		float		largest = 0;
-
-		memset(&found, 0, sizeof(found));
-		if (halves)
-		{
-			GG_CUDA_TRY(cudaMemsetAsync(index->range, 0, sizeof(found), stream));
-			mean_kernel<<<(view->dim + 31) / 32, dim3(32, 32), 0, stream>>>
-				(view->rows, view->row_stride, view->n, view->dim, index->mean);
-			GG_CUDA_LAUNCHED("mean_kernel");
-			range_kernel<<<blocks, 256, 0, stream>>>
-				(view->rows, view->row_stride, view->n, view->dim, index->mean,
-				 (uint32_t *) (index->range + 2), index->range);
-			GG_CUDA_LAUNCHED("range_kernel");
-			GG_CUDA_TRY(cudaMemcpyAsync(&found, index->range, sizeof(found), cudaMemcpyDeviceToHost,
-										stream));
-			GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		}
-		memcpy(&largest, &found.largest, 4);
-		view->path = choose_path(shape, largest, found.sums[1] > 0 ?
-								 exp2(found.sums[0] / found.sums[1]) : 0, halves);
+		GG_TRY(index_choose_path(index));
 		if (view->path == WALK_HALF_DOT || view->path == WALK_HALF_L1)
 		{
-			int			exponent = 0;
-
-			if (largest > 0)
-				(void) frexpf(largest, &exponent);
-			exponent = 14 - exponent;
-			exponent = exponent > 100 ? 100 : exponent < -100 ? -100 : exponent;
-			view->scale = ldexpf(1, exponent);
-			view->mean = index->mean;
 			view->walk_stride = padded((size_t) view->dim * 2);
 			halve_kernel<<<blocks, 256, 0, stream>>>(*view, index->walk_rows.get());
 			GG_CUDA_LAUNCHED("halve_kernel");

@@ -206,6 +206,12 @@ typedef struct search_batch
 	const struct search_part *part;	/* exact searches: NULL, or as prune.cuh has it */
 } search_batch;
 
+/*
+ * precision.cu: what float32 rows are walked in, as view.path; the scale of fp16, and the mean.
+ * Rows and graph are on the device.
+ */
+extern gg_status index_choose_path(gg_index *index);
+
 /* index.cu: one launch or a few on stream.  params are in range. */
 extern gg_status search_queue(const gg_index *index, search_scratch *scratch,
 							  const gg_search_params *params, const search_batch *batch,

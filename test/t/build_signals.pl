@@ -31,14 +31,19 @@ $node->safe_psql('postgres', "INSERT INTO items
 	SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val FROM items a, items b
 	WHERE b.id <= 1 + $rows / 10000 LIMIT $rows - 10000") if $rows > 10000;
 
-# Name and blocked signals of a thread; nothing when it has ended.
+# Name and blocked signals of a thread; nothing when it has ended, or is about to: some kernels say
+# then that it blocks none.
 sub blocked
 {
 	my ($task) = @_;
 
 	open(my $file, '<', "$task/status") or return;
 	my $status = do { local $/; <$file> } // '';
-	return $status =~ /^Name:\s*(.*)$/m ? ($1, $status =~ /^SigBlk:\s*([0-9a-f]+)$/m) : ();
+	my ($name) = $status =~ /^Name:\s*(.*)$/m;
+	my ($mask) = $status =~ /^SigBlk:\s*([0-9a-f]+)$/m;
+
+	return if !defined $mask || $status =~ /^State:\s*[XZ]/m || !-e $task;
+	return ($name, $mask);
 }
 
 # Read the masks of all threads but the first while a statement runs; how many there were, and

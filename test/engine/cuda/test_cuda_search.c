@@ -51,6 +51,7 @@ typedef struct scene_spec
 	uint32_t	nq;
 	uint32_t	copies;			/* of each row; 0 or 1: none */
 	float		offset;			/* added to every element */
+	float		apart;			/* times row % 4 and element % 7, added: tight clusters */
 	bool		marked;			/* every third edge has GG_EDGE_MARK */
 } scene_spec;
 
@@ -98,7 +99,7 @@ scene_open(scene *s, const scene_spec *spec, uint64_t seed)
 	all = malloc(((size_t) distinct + spec->nq) * spec->dim * sizeof(float));
 	small_clusters(&random, all, distinct + spec->nq, spec->dim, latent, 8, 0.7f, unit);
 	for (size_t i = 0; i < ((size_t) distinct + spec->nq) * spec->dim; i++)
-		all[i] += spec->offset;
+		all[i] += spec->offset + spec->apart * (float) (i / spec->dim % 4 * (i % spec->dim % 7));
 	s->rows = malloc((size_t) spec->n * spec->dim * sizeof(float) + 1);
 	s->halves = malloc((size_t) spec->n * spec->dim * sizeof(uint16_t) + 1);
 	for (uint32_t i = 0; i < spec->n; i++)
@@ -994,6 +995,28 @@ test_wide_values(void)
 }
 
 /*
+ * The bug: walks over fp16 rows took all rows of a tight cluster for equally near, so that a list
+ * of 64 had any 64 of its 300 rows.  The fix: such rows are walked as they are.
+ */
+static void
+test_tight_clusters(void)
+{
+	scene_spec	spec = {.n = 1200,.dim = 32,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+		.degree = 16,.npivots = 40,.nq = 20,.apart = 4000};
+	scene		s;
+
+	for (spec.metric = GG_METRIC_L2; spec.metric <= GG_METRIC_L1; spec.metric++)
+	{
+		/* of these float32 itself cannot tell which are near */
+		if (spec.metric == GG_METRIC_COSINE || spec.metric == GG_METRIC_IP)
+			continue;
+		scene_open(&s, &spec, 57);
+		check_walk(&s, 10, 64, 0, s.nq);
+		scene_close(&s);
+	}
+}
+
+/*
  * A long list wants rows of many clusters.
  *
  * The bug: walks entered at the 16 nearest pivots, whatever their list.  Of the nearest 512 rows a
@@ -1275,6 +1298,7 @@ main(void)
 	harness_run("marked edges", test_marked_edges);
 	harness_run("delta", test_delta);
 	harness_run("wide values", test_wide_values);
+	harness_run("tight clusters", test_tight_clusters);
 	harness_run("refusals", test_refusals);
 	harness_run("lesser device", test_lesser_device);
 	if (harness_small())
