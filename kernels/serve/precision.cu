@@ -12,12 +12,12 @@
  *						distance from the mean, squares of distances are wrong by a quarter, and
  *						soon all rows of it look alike.  That is no harm while the cluster fits a
  *						list.  50 clusters of 204 rows had recall 0.28 at itopk 64, and 1 from 512
- *						on.  WALK_FLOAT_L2 sums differences, which lose nothing.  Under L1 fp16
- *						sums them, too, and what is lost is its rounding.  Under inner product and
- *						cosine the measure by float32 loses as much.
+ *						on.  WALK_FLOAT_L2 sums differences, which lose nothing.  So does fp16 under
+ *						L1, and loses by its rounding.  Under inner product and cosine float32
+ *						loses as much.
  *
- * Oracle		the CPU engine's walk over the same graph: test_cuda_search, "wide values" and "tight
- *				clusters".
+ * Oracle		the CPU engine's walk over the same graph: test_cuda_search, "wide values" and
+ *				"tight clusters".
  */
 #include "../search/query.cuh"
 #include "index.cuh"
