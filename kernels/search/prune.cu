@@ -129,7 +129,8 @@ prepare_query(const search_view &view, const prune_args &args, uint32_t q, __hal
 			  prune_query *query, uint32_t lane)
 {
 	const float *raw = args.queries + (size_t) q * view.dim;
-	const uint64_t key = args.bounds[(size_t) q * args.bounds_stride];
+	const uint64_t key = args.bounds != NULL ? args.bounds[(size_t) q * args.bounds_stride] :
+		args.last[q];
 	const float distance = key == GG_KEY_NONE ? INFINITY : value_of(key);
 	const float inverse = view.metric == GG_METRIC_COSINE ? exact_inverse(raw, view.dim, lane) : 1;
 	float		largest = 0;

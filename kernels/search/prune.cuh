@@ -8,6 +8,8 @@
 
 #include "launch.cuh"
 
+#define PRUNE_QUERIES 16		/* at most */
+
 /*
  * A launch that runs or ends at once by how many pairs of a query and a row its filters leave,
  * which the host does not know.
@@ -31,7 +33,7 @@ typedef struct search_part
 /*
  * prune.cu: of nq queries, the bits of those rows that may be as near as a key, in to, whose words
  * are to_stride apart.  filter, filter_stride: as above, or NULL for all rows.  bounds: the key of
- * each query, bounds_stride apart; GG_KEY_NONE: all rows may be.
+ * each query, bounds_stride apart; GG_KEY_NONE: all rows may be.  NULL: they are in last.
  */
 typedef struct prune_launch
 {
@@ -43,10 +45,9 @@ typedef struct prune_launch
 	uint32_t	nq;
 	const uint64_t *bounds;
 	uint32_t	bounds_stride;
+	uint64_t	last[PRUNE_QUERIES];
 	search_gate gate;
 } prune_launch;
-
-#define PRUNE_QUERIES 16		/* at most */
 
 extern bool search_prune_takes(const search_view *view, const search_device *device);
 extern cudaError_t search_prune_launch(const search_view *view, const prune_launch *launch,

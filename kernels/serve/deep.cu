@@ -15,11 +15,11 @@
  *				prune.cu throws out most of all rows.  Only the device knows whether filters leave
  *				so many: where they lately did, all these launches look, and end at once where they
  *				are not for the case.
- *				Longer lists of all rows are for long_lists.cu.  Others are made one after the
- *				other, slab by slab of SLAB rows: keys and the k-th smallest (measure.cu), and the
- *				keys up to it, in the order of their nodes (cub).  The k keys of one slab are
- *				carried into the next one.  In the end they are sorted by their distance alone: the
- *				sort (cub's) is stable, and keys come by node.
+ *				Longer lists of all rows, and those with a last key, are for long_lists.cu.  Others
+ *				are made one after the other, slab by slab of SLAB rows: keys and the k-th smallest
+ *				(measure.cu), and the keys up to it, in the order of their nodes (cub).  The k keys
+ *				of one slab are carried into the next one.  In the end they are sorted by their
+ *				distance alone: the sort (cub's) is stable, and keys come by node.
  *				Of an index without rows all are for long_lists.cu, as many at once as filters
  *				allow.
  * Oracle		gg_cpu_engine.serve_submit: the same nodes but where distances differ by less than
@@ -477,7 +477,8 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 	const deep_query *queries = batch->queries + first;
 	const float *copies = copies_of(batch, search) + (size_t) first * index->view.dim;
 	const uint32_t narrow = count_narrow(index, batch, first);
-	const uint32_t together = narrow > 0 ? 0 : search_long_together(index, batch, first);
+	const uint32_t together = narrow > 0 && queries[0].last == 0 ? 0 :
+		search_long_together(index, batch, first);
 	uint64_t   *keys = scratch->narrow.get() + 2 * GG_SERVE_MAX_DEEPS;
 	deep_filters filters;
 	uint32_t	k = queries[0].k;

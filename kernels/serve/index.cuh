@@ -309,6 +309,7 @@ typedef struct deep_query
 {
 	uint32_t	k;
 	uint64_t	after;
+	uint64_t	last;			/* keys above it may be left out; 0: none */
 	uint64_t   *keys;
 	uint64_t   *matches;
 	const volatile uint64_t *told;	/* matches as the host sees it */

@@ -7,7 +7,8 @@
  *				bounds: records n x walk_stride bytes, bits of nodes or none; the rest as above.
  * Requires		1 <= k <= GG_LONG_DEEP; what prune.cu takes; 8 bytes for each row of one query in
  *				ROUND_BYTES.  bounds: k <= GG_BOUNDED_LIST.
- * Mapping		sample	the k-th smallest key of one word of 32 rows in `step` (measure.cu)
+ * Mapping		sample	the k-th smallest key of one word of 32 rows in `step` (measure.cu), but
+ *						where all queries have a last key
  *				prune	rows that may be as near as that, for all queries at once (prune.cu)
  *				pick	keys of the rows that are left, and the k-th smallest (measure.cu); those
  *						up to it, in no order
@@ -401,16 +402,22 @@ search_long_queue(const gg_index *index, const float *queries, const deep_batch 
 		.keys = (uint64_t *) (memory + layout.keys),
 		.bits = (uint32_t *) (memory + layout.bits),
 	};
-	const prune_launch prune = {
+	prune_launch prune = {
 		.to = search.bits,
 		.to_stride = words,
 		.queries = queries,
 		.nq = search.nq,
-		.bounds = &search.states->threshold,
 		.bounds_stride = sizeof(digit_state) / 8,
 	};
 
-	GG_TRY(queue_sample(&search, prune_sample_step(view->n, k, SAMPLE_WEIGHT), stream));
+	for (uint32_t q = 0; q < search.nq; q++)
+	{
+		prune.last[q] = batch->queries[first + q].last;
+		if (prune.last[q] == 0)
+			prune.bounds = &search.states->threshold;
+	}
+	if (prune.bounds != NULL)
+		GG_TRY(queue_sample(&search, prune_sample_step(view->n, k, SAMPLE_WEIGHT), stream));
 	GG_CUDA_TRY(search_prune_launch(view, &prune, &index->device, stream));
 	GG_TRY(queue_picks(&search, stream));
 	return queue_sort(&search, batch, first, &none, stream);

@@ -391,6 +391,7 @@ describe_deep(const gg_server *server, const gg_request *request, uint32_t list)
 	const deep_query query = {
 		.k = request->params.k,
 		.after = request->after,
+		.last = request->last,
 		.keys = (uint64_t *) (server->seen + gg_request_keys_at(request, list)),
 		.matches = (uint64_t *) (server->seen + matches),
 		.told = (const uint64_t *) (server->place.region + matches),

@@ -567,6 +567,7 @@ typedef struct gg_request
 	uint32_t	dim;			/* of each, as of the indexes */
 	gg_search_params params;	/* itopk_size and what follows are for walks alone */
 	uint64_t	after;			/* only keys above this one are wanted */
+	uint64_t	last;			/* deep: keys above this one may be left out; 0: none may */
 
 	/* offsets */
 	uint64_t	queries;		/* float[count][dim] */

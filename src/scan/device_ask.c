@@ -99,6 +99,10 @@ GgAskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after)
 	ask->request.measured = ask->request.lists;
 	ask->request.params.k = k;
 	ask->request.after = after;
+	/* distances to rounded rows have other ends */
+	if (so->range && !isinf(so->farthest) &&
+		(ask->request.lists & (so->device.ref.forms.halved | so->device.ref.forms.rowless)) == 0)
+		ask->request.last = key_of(so->farthest, PG_UINT32_MAX);
 	ask->filter = so->filter;
 }
 
@@ -134,7 +138,8 @@ AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 		(request->lists & ~ref->answered & ref->forms.missing) == 0 &&
 		((request->measured & ref->forms.rowless) == 0 ||
 		 (request->after == 0 && GgTakesBounds(so))) &&
-		(request->after == 0 || (request->measured & (ref->forms.halved ^ halved)) == 0))
+		((request->after == 0 && request->last == 0) ||
+		 (request->measured & (ref->forms.halved ^ halved)) == 0))
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
 	return false;
@@ -517,7 +522,9 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 
-	if (so->mode != GG_ITERATIVE_OFF && limit > 0)
+	if (so->look)
+		itopk = GG_LOOK_LIST;
+	else if (so->mode != GG_ITERATIVE_OFF && limit > 0)
 	{
 		deep = so->streams->segment != NULL &&
 			!GgWalksForLimit(limit, itopk, so->params.mode, so->streams->nodes,
@@ -637,7 +644,7 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	GgMeanwhile meanwhile = {NULL, so};
 
 	/* what is not in the index, the table's values, cannot be measured there */
-	if (so->exact && (so->by_table || so->look))
+	if (so->exact && so->by_table)
 	{
 		device->lists = device->delta_pages = 0;
 		return false;

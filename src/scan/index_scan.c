@@ -644,8 +644,9 @@ SetMode(GgScanOpaque *so, const ScanKeyData *key)
 	/* a walk that comes first has one list */
 	so->mode = GG_ITERATIVE_RELAXED;
 	so->max_scan_tuples = 0;
-	so->all_exact = true;
-	so->reason = GG_REASON_EXACT;
+	so->all_exact = !so->look;
+	if (so->all_exact)
+		so->reason = GG_REASON_EXACT;
 }
 
 /*

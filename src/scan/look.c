@@ -3,8 +3,10 @@
  *		The planner's look at how many rows lie within a distance.
  *
  * Statistics say nothing of distances.  So where a condition on the distance has constants alone,
- * the first list of a walk is read: mostly it ends within the distance, and its rows are counted.
- * Where it does not, a sample of the index's rows is measured, evenly spread over the segments.
+ * the first list of a walk is read: mostly it ends beyond the distance, and what is within is
+ * counted.  Where it does not, a sample of the index's rows is measured, evenly spread over the
+ * segments.  A device walks for a longer list: its pass takes less than a millisecond, and so much
+ * a sample takes of rows that are in no cache.
  *
  * The scan's rows are looked at by nobody, so that it is in no counter and in no sample of queries,
  * and takes no predicate lock.  An error is left to the executor, which may never come to it.
@@ -18,7 +20,11 @@
 #include "scan/sort_key.h"
 #include "storage/directory.h"
 #include "storage/type.h"
+#include "utils/float.h"
 #include "utils/snapmgr.h"
+
+#include "engine/keys.h"
+#include "engine/request.h"
 
 /* Rows in the sample, and how many are measured in one call. */
 #define SAMPLE_ROWS			256
@@ -75,31 +81,65 @@ ShareOfSample(GgScanOpaque *so, double all)
 	return (within + 0.5) / (measured + 1);
 }
 
-/* The share of the segments' rows, after the scan's first list. */
+/* How many keys of the device's lists are within?  *all: every key of a list is. */
+static double
+CountOfDevice(const GgScanOpaque *so, bool *all)
+{
+	const GgDeviceAnswer *device = &so->device;
+	const gg_request request = {.lists = device->asked,.nsegments = so->meta->nsegments,
+		.delta = device->delta_pages > 0};
+	const uint32 nlists = gg_request_lists(&request);
+	double		within = 0;
+
+	for (uint32 list = 0; list < nlists; list++)
+	{
+		const uint64 *keys = device->keys + (Size) list * device->k;
+		uint32		count = 0;
+
+		while (count < device->k && keys[count] != GG_NO_KEY &&
+			   key_distance(keys[count]) <= so->farthest)
+			count++;
+		within += count;
+		*all = *all || count == device->k;
+	}
+	return within;
+}
+
+/* The same of what the scan hands out; a list is used up when half of it was. */
+static double
+CountOfScan(IndexScanDesc scan, bool *all)
+{
+	const int	most = GgSearchSettings().itopk_size / 2;
+	int			count = 0;
+
+	while (count < most && gggettuple(scan, ForwardScanDirection))
+		count++;
+	*all = count == most;
+	return count;
+}
+
+/* The share of the segments' rows, after the scan's first lists. */
 static double
 ShareOf(IndexScanDesc scan)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
-	/* a list is used up when half of it was handed out */
-	const int	most = GgSearchSettings().itopk_size / 2;
-	double		all = 0;
-	int			count = 0;
+	double		nodes = 0;
+	double		share;
+	bool		all = false;
 
-	while (count < most && gggettuple(scan, ForwardScanDirection))
-	{
-		count++;
-		if (isinf(so->farthest))
-			return -1;
-	}
+	GgPrepareSearch(scan, NULL);
 	if (so->impossible)
 		return 0;
-	if (!so->started || so->nstreams == 0 || so->by_table)
+	if (!so->prepared || so->by_table || isinf(so->farthest))
+		return -1;
+	GgOpenSearch(scan);
+	if (so->nstreams == 0)
 		return -1;
 	for (int i = 0; i < so->nstreams; i++)
-		all += so->streams[i].nodes;
-	if (count < most)
-		return count / all;
-	return Max(ShareOfSample(so, all), count / all);
+		nodes += so->streams[i].nodes;
+	share = (so->device.lists != 0 && so->device.missing == 0 ?
+			 CountOfDevice(so, &all) : CountOfScan(scan, &all)) / nodes;
+	return all ? Max(ShareOfSample(so, nodes), share) : share;
 }
 
 static void

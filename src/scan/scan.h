@@ -221,7 +221,7 @@ struct GgScanOpaque
 	struct GgLeftOut *left_out; /* known to left_out.c alone; NULL: there are none */
 	bool		all_exact;		/* measure every row; set by who opens the scan */
 	bool		range;			/* all rows within a distance, in no order */
-	bool		look;			/* the planner's, for a few rows; see look.c */
+	bool		look;			/* the planner's, see look.c; likewise */
 	struct GgListsAhead *ahead; /* of queries that are known before; or NULL; likewise */
 	bool		by_function;	/* no statement asks, but a function of ours; likewise */
 	bool		quiet;			/* not counted: a look, or recall is measured; likewise */
@@ -517,6 +517,9 @@ extern bool GgMayHoldAtNaN(const GgScanOpaque *so, const ScanKeyData *key);
 extern GgWithin *GgMakePlannedWithin(List *clauses, const OpExpr *order, struct EState *estate);
 
 /* ---- look.c --------------------------------------------------------------- */
+
+/* Length of a device's lists of walks. */
+#define GG_LOOK_LIST		512
 
 /*
  * What share of an index's rows is within the distance that clauses of the planner's say, by the

@@ -1003,6 +1003,49 @@ several_most_rows(void)
 }
 
 /*
+ * Requests with last keys, `count` together: of the keys up to its own each has all that its list
+ * has room for.  Their queries are the same.
+ */
+static inline void
+several_last(deep_scene *s, uint32_t count)
+{
+	static const uint32_t ranks[] = {0, 40, 90, 700, 20000};
+	bulk_region *r = &s->region;
+	uint64_t	random = count + 5;
+	deep_request deeps[SEVERAL_MOST];
+
+	deep_new_query(s, &random);
+	deep_expect(s, NULL);
+	several_requests(s, 4, count, deeps);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const float distance = key_distance(s->sorted[ranks[i % 5]]);
+
+		memcpy(slot_query(r, deeps[i].slot), s->query, s->spec.dim * sizeof(float));
+		deeps[i].k = i % 2 == 0 ? deeps[i].k : 60;
+		deeps[i].matches = deeps[i].keys + deeps[i].k * sizeof(uint64_t);
+		deeps[i].last = key_of(distance + 1e-4f * (fabsf(distance) + s->scale), 0);
+		deeps[i].ticket = ++deep_ticket;
+	}
+	CHECK_OK(submit_deep(r, s->index, DEEP_QUEUE, s->spec.dim, deeps, count), "last keys");
+	for (uint32_t i = 0; i < count; i++)
+		bulk_wait(r, DEEP_QUEUE, deeps[i].slot, SEVERAL_LIST, deeps[i].ticket);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const uint64_t *keys = (const uint64_t *) (r->memory + deeps[i].keys);
+		const uint32_t within = ranks[i % 5] + 1 < deeps[i].k ? ranks[i % 5] + 1 : deeps[i].k;
+		uint32_t	wrong = 0;
+
+		for (uint32_t j = 0; j < within; j++)
+			wrong += !deep_near(s, key_distance(keys[j]), key_distance(s->sorted[j]));
+		CHECK(wrong == 0 && keys[deeps[i].k] == s->spec.n,
+			  "n %u dim %u metric %d element %d, request %u of %u with a last key: %u of %u wrong",
+			  s->spec.n, s->spec.dim, (int) s->spec.metric, (int) s->spec.element, i, count, wrong,
+			  within);
+	}
+}
+
+/*
  * The same of so many rows, and filters that leave so many, or none, that an engine has reason to
  * measure them all roughly first; by so many requests in a call, for each of counts.
  */
@@ -1029,6 +1072,8 @@ deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
 	memset(filters, 0, sizeof(filters));
 	for (uint32_t c = 0; c < ncounts; c++)
 		several_case(&s, 4 - c % 2, counts[c], filters, alone, "all rows");
+	for (uint32_t count = 1; count <= 5; count += 2)
+		several_last(&s, count);
 	bulk_close(&s.region);
 	free(kinds);
 	free(alone);

@@ -127,6 +127,7 @@ typedef struct deep_request
 	uint32_t	list;
 	uint32_t	k;
 	uint64_t	after;
+	uint64_t	last;
 	const gg_filter *filter;	/* anywhere; its TIDs are used in place if they are in the region */
 	uint64_t	keys;
 	uint64_t	matches;
@@ -194,6 +195,7 @@ submit_deep(bulk_region *r, gg_index *index, uint32_t queue, uint32_t dim,
 		request->keys = deep->keys;
 		request->matches = deep->matches;
 		request->after = deep->after;
+		request->last = deep->last;
 		if (deep->filter != NULL)
 			place_filter(r, i, deep->filter, request);
 	}

@@ -397,6 +397,7 @@ search_of(const gg_server *server, const gg_request *request, uint32_t list, uin
 	return (gg_deep_search) {
 		.k = request->params.k,
 		.after = request->after,
+		.last = request->last,
 		.query = (const float *) (region + request->queries) + (size_t) query * request->dim,
 		.keys = (uint64_t *) (region + gg_request_keys_at(request, list)) +
 			(size_t) query * request->params.k,

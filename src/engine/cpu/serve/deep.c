@@ -17,6 +17,7 @@
 typedef struct deep_query
 {
 	uint64_t	after;
+	uint64_t	last;
 	uint32_t	k;
 	uint32_t	count;			/* keys in the heap */
 	uint64_t   *heap;			/* k keys */
@@ -83,7 +84,7 @@ node_matches(const gg_index *index, const deep_job *job, uint32_t rows, uint32_t
 static inline void
 offer(deep_query *query, uint64_t key)
 {
-	if (key > query->after)
+	if (key > query->after && key <= query->last)
 		query->count = heap_offer(query->heap, query->count, query->k, key);
 }
 
@@ -130,6 +131,7 @@ make_query(const gg_index *index, const gg_deep_search *search, deep_query *quer
 	gg_status	status = gg_ok();
 
 	query->after = search->after;
+	query->last = search->last != 0 ? search->last : GG_NO_KEY;
 	query->k = search->k;
 	query->heap = malloc(query->k * sizeof(uint64_t));
 	query->query = malloc(3 * dim * sizeof(float));

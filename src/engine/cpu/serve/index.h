@@ -74,14 +74,15 @@ typedef struct gg_deep_search
 {
 	uint32_t	k;
 	uint64_t	after;
+	uint64_t	last;			/* 0: any key */
 	const float *query;
 	uint64_t   *keys;			/* k of them */
 	uint64_t   *matches;
 } gg_deep_search;
 
 /*
- * deep.c: for each search the k nearest nodes with keys above `after` that the filter, unless it is
- * NULL, lets through, and the number of matching rows.
+ * deep.c: for each search the k nearest nodes with keys above `after`, up to `last`, that the
+ * filter, unless it is NULL, lets through, and the number of matching rows.
  */
 extern gg_status gg_cpu_index_deep(const gg_index *index, const gg_filter *filter,
 								   const gg_deep_search *searches, uint32_t count);
