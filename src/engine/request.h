@@ -43,7 +43,8 @@ gg_request_lists(const gg_request *request)
 static inline bool
 gg_request_wants_deep(const gg_request *request)
 {
-	return request->filter != 0 || request->after != 0 || request->params.k > GG_MAX_ITOPK;
+	return request->filter != 0 || request->after != 0 || request->last != 0 ||
+		request->params.k > GG_MAX_ITOPK;
 }
 
 /* Are lists whose rows are measured deep?  Any list may be. */

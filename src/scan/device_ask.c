@@ -625,8 +625,7 @@ AskExactly(GgScanOpaque *so, GgMeanwhile meanwhile)
 		k = GG_SHORT_DEEP;
 	GgAskForDeep(so, &ask, Min(k, GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);
 	ask.meanwhile = meanwhile;
-	NoteFirst(so, &ask, true);
-	return GgAskLists(so, &ask, so->device.keys, so->device.matches);
+	return AskFirst(so, &ask, true);
 }
 
 static bool

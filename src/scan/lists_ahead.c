@@ -21,7 +21,8 @@
  * A join by a.v <-> b.v < r begins a scan for all rows within a distance (range_path.c) anew for
  * each outer row, and each measures every row.  Most of that is to bring rows into the processor,
  * so the first one measures a segment for all queries that are known.  It takes its own distance
- * for theirs.  One that is to go farther, or has another directory, measures for itself.
+ * for theirs.  One that is to go farther, or has another directory, measures for itself.  A device
+ * is asked for many such lists as for others, up to the last key of the first one.
  */
 #include "scan/scan.h"
 #include "scan/sort_key.h"
@@ -162,10 +163,7 @@ GgForgetAhead(GgListsAhead *ahead)
 	ahead->nkeys = 0;
 }
 
-/*
- * Is it a scan for all rows within a distance, of which a pass may measure for others, too?  A
- * device measures for each.
- */
+/* Is it a scan for all rows within a distance, of which a pass may measure for others, too? */
 static bool
 PassesForMany(const GgScanOpaque *so)
 {
@@ -334,7 +332,10 @@ GgAskAhead(GgListsAhead *ahead)
 	return answered;
 }
 
-/* Are lists of the request those of walks, or as short, and is there an answer for many queries? */
+/*
+ * Are lists of the request those of walks, or as short, or of all rows within a distance, and is
+ * there an answer for many queries?
+ */
 static bool
 MayBeOfMany(const GgScanOpaque *so, const GgAsk *ask)
 {
@@ -344,7 +345,10 @@ MayBeOfMany(const GgScanOpaque *so, const GgAsk *ask)
 	if (ask->filter != NULL && (ask->filter->tids != NULL || so->ahead->differs ||
 								request->params.k > GG_SHORT_DEEP))
 		return false;
-	return !gg_request_wants_deep(request) && ref->nothers == 0 &&
+	if (gg_request_wants_deep(request) &&
+		(ask->filter != NULL || request->after != 0 || request->last == 0))
+		return false;
+	return ref->nothers == 0 &&
 		(so->by_table || (request->lists & ~request->measured & ref->forms.rowless) == 0);
 }
 
@@ -383,12 +387,17 @@ PlaceOf(const GgListsAhead *ahead, const float *query, const gg_filter *filter)
 	return i;
 }
 
-/* Does a scan ask for what is noted? */
+/* Does a scan ask for what is noted?  Lists up to a later key have all that it asks for, too. */
 static bool
 IsNoted(const GgListsAhead *ahead, const GgAsk *ask)
 {
+	gg_request	request;
+
+	memcpy(&request, &ask->request, sizeof(gg_request));
+	if (request.last != 0)
+		request.last = Max(request.last, ahead->request.last);
 	return ahead->noted && ahead->filtered == (ask->filter != NULL) &&
-		memcmp(&ahead->request, &ask->request, sizeof(gg_request)) == 0;
+		memcmp(&ahead->request, &request, sizeof(gg_request)) == 0;
 }
 
 /* ... of the same version? */

@@ -24,8 +24,7 @@ BEGIN
 	RETURN n;
 END $$;
 
--- Has the join the rows of a plain plan, and at least so many queries together?  A device answers
--- one by one.
+-- Has the join the rows of a plain plan, and at least so many queries together?
 CREATE FUNCTION same_rows(what text, sql text, at_least int) RETURNS SETOF text
 	LANGUAGE plpgsql AS $$
 DECLARE
@@ -33,9 +32,6 @@ DECLARE
 BEGIN
 	RETURN NEXT cmp_ok(cardinality(rows), '>', 10, what || ': rows');
 	RETURN NEXT is(ids(sql, true, true), rows, what || ': the same');
-	IF EXISTS (SELECT FROM gpugraph_stat_device WHERE state = 'up') THEN
-		at_least := 0;
-	END IF;
 	RETURN NEXT cmp_ok(together(sql), '>=', at_least, what || ': together');
 END $$;
 CREATE FUNCTION joined(op text, r text, kind text DEFAULT 'JOIN', more text DEFAULT 'true')
