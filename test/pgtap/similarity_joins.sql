@@ -71,7 +71,9 @@ SELECT same_rows(what, sql, n) FROM (VALUES
 		WHERE i.val <-> o.val < %s) n, generate_series(1, n)', :'r'), 0)) s(what, sql, n);
 SELECT joined('<->', :'r') AS sql \gset
 SET work_mem = '64kB';
-SELECT same_rows('little memory', joined('<->', :'r' || ' * 3'), 1);
+-- a device's lists are too long for that
+SELECT same_rows('little memory', joined('<->', :'r' || ' * 3'), (count(*) = 0)::int)
+	FROM gpugraph_stat_device WHERE state = 'up';
 RESET work_mem;
 SET gpugraph.disable = read_ahead;
 SELECT is(together(:'sql'), NULL, 'no node where it is disabled');

@@ -12,7 +12,7 @@ max_parallel_workers_per_gather = 0
 jit = off
 CONF
 # a GPU walks otherwise where it has many queries: rows may differ, in one of fifty places
-my $differ = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cuda' ? 0.02 : 0;
+our $differ = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cuda' ? 0.02 : 0;
 my $set = 'SET enable_seqscan = on; SET enable_sort = off; SET enable_material = off;';
 
 make_items($node, 6000, 16);
@@ -118,6 +118,22 @@ same_rows('a sum', "SELECT a.q, (SELECT count(*) FROM asked), sum(n.id) FROM ask
 same_rows('equal queries are kept', lateral("$order LIMIT 3",
 	'(SELECT x.q, y.val FROM asked x JOIN asked y ON y.q = x.q / 150 * 150)'), 1);
 same_rows('little memory', lateral("$order LIMIT 5"), $all - 6, "SET work_mem = '64kB';");
+
+# ---- all rows within a distance: exact
+my $wide = $node->safe_psql('postgres', "$set SELECT avg(d) FROM (SELECT val AS v FROM asked
+	WHERE q > 0 AND q % 150 = 0) a, LATERAL (SELECT val <-> v AS d FROM items ORDER BY d
+	OFFSET 30 LIMIT 1) n");
+my $within = 'SELECT a.q, n.id FROM asked a JOIN items n ON n.val <-> a.val <';
+{
+	local $differ = 0;
+	same_rows('within a distance', "$within $wide", $all - 6);
+	same_rows('LEFT JOIN within', "SELECT a.q, n.id FROM asked a LEFT JOIN items n
+		ON n.val <-> a.val <= $wide", $all - 6);
+	same_rows('each within its own', "$within $wide * (1 + a.q % 4 / 10.0)", 40);
+	same_rows('within, beyond a list', "$within 3 * $wide AND a.q % 100 = 0", 0);
+	same_rows('within, and a condition', "$within $wide AND n.id % 3 = 1", 0);
+	same_rows('nothing within', "$within 1e-9 AND n.id <> abs(a.q)", $all - 6);
+}
 same_rows('lists of all rows', lateral("$order LIMIT 300"), 0);
 for my $order ('relaxed_order', 'off')
 {
