@@ -623,6 +623,9 @@ AskExactly(GgScanOpaque *so, GgMeanwhile meanwhile)
 		k = (uint32) Min(GG_LIMITED_EXACT((uint64) so->limit), GG_MAX_DEEP);
 	else if ((so->marks & GG_KEY_FEW) != 0)
 		k = GG_SHORT_DEEP;
+	/* of a join the number is a guess, and where lists are short, one request has more of them */
+	else if (so->range && so->ahead != NULL)
+		k = GG_LEAST_DEEP;
 	GgAskForDeep(so, &ask, Min(k, GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);
 	ask.meanwhile = meanwhile;
 	return AskFirst(so, &ask, true);
