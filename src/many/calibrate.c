@@ -340,15 +340,23 @@ BeginLength(int length)
 	memset(measuring->sums, 0, sizeof(measuring->sums));
 }
 
-/* Note a bound also of those lists that are as long, and those that are not tried. */
+/*
+ * Note a bound also of those lists that are as long, and those that are not tried.  By rows a
+ * device has the lesser of its own, which soon ends, and of the CPU's, which goes on.
+ */
 static void
-NoteBound(uint16 *bounds, int k, double bound)
+NoteBound(int k, double bound)
 {
+	GgCalibration *result = &measuring->result;
+	const GgForm cpu = result->codes == GG_CODES_NONE ? GG_FORM_CPU_ROWS : GG_FORM_CPU_CODES;
+	const uint16 *most = measuring->form == 1 && result->by == GG_BY_ROWS ?
+		result->bounds[cpu][k] : NULL;
 	const bool	first = (measuring->begun >> k & 1) == 0;
+	uint16	   *bounds = result->bounds[measuring->measures][k];
 
 	bound = Max(bound * PG_UINT16_MAX, first ? 1 : bounds[measuring->length - 1]);
 	for (int i = first ? 0 : measuring->length; i < GG_CALIBRATED_LENGTHS; i++)
-		bounds[i] = (uint16) bound;
+		bounds[i] = most == NULL ? (uint16) bound : Max(Min((uint16) bound, most[i]), 1);
 }
 
 /*
@@ -370,7 +378,7 @@ EndDevice(const GgFinder *finder)
 	}
 	for (int k = 0; k < GG_CALIBRATED_KS; k++)
 		if ((asked >> k & 1) != 0)
-			NoteBound(result->bounds[measuring->measures][k], k, 0);
+			NoteBound(k, 0);
 	measuring->done |= asked;
 	BeginLength(measuring->length);
 }
@@ -379,8 +387,6 @@ EndDevice(const GgFinder *finder)
 static void
 EndLength(void)
 {
-	GgCalibration *result = &measuring->result;
-	const GgForm cpu = result->codes == GG_CODES_NONE ? GG_FORM_CPU_ROWS : GG_FORM_CPU_CODES;
 	const uint32 asked = Asked();
 	const int	length = measuring->length;
 	double		least_missed = 1;
@@ -394,12 +400,8 @@ EndLength(void)
 			continue;
 		if (sums->counted > 0)
 		{
-			double		bound = LowerBound(k);
-
 			missed = 1 - sums->found / sums->counted;
-			if (measuring->form == 1 && result->by == GG_BY_ROWS)
-				bound = Min(bound, result->bounds[cpu][k][length] / (double) PG_UINT16_MAX);
-			NoteBound(result->bounds[measuring->measures][k], k, bound);
+			NoteBound(k, LowerBound(k));
 		}
 		measuring->begun |= (uint32) 1 << k;
 		if (missed <= LEAST_MISSED)

@@ -5,9 +5,9 @@ use Residency;
 
 my $node = service_node('forms', conf => "autovacuum = off\n");
 $node->safe_psql('postgres', <<'SQL');
-SELECT make_data('items', 12000, 16, 2);
+SELECT make_data('items', 12000, 16, 1);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
-	WITH (graph_degree = 6, intermediate_graph_degree = 12, storage = 'float32');
+	WITH (graph_degree = 8, intermediate_graph_degree = 16, storage = 'float32');
 SELECT gpugraph_prewarm('items_idx');
 SELECT gpugraph_calibrate('items_idx');
 SQL
@@ -15,13 +15,14 @@ SQL
 # engine and list of a query
 sub ask
 {
-	my ($engine, $target) = @_;
+	my ($engine, $target, $limit) = @_;
+	$limit ||= 10;
 
 	return split / /, $node->safe_psql('postgres', <<"SQL");
 SET enable_seqscan = off;
 SET gpugraph.engine = $engine;
 SET gpugraph.target_recall = $target;
-SELECT FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 7) LIMIT 10 \\g /dev/null
+SELECT FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 7) LIMIT $limit \\g /dev/null
 SELECT concat_ws(' ', engine, candidate_list, round(expected_recall::numeric, 3))
 	FROM gpugraph_last_scan();
 SQL
@@ -35,6 +36,16 @@ cmp_ok($recall, '>=', .98, 'by a list that is long enough');
 my ($other, $cpu_list, $cpu_recall) = ask('cpu', .98);
 is($other, 'cpu', 'the CPU answers');
 cmp_ok($cpu_recall, '>=', .98, 'by a list that is long enough, too');
+
+# The bug: by rows, whose own edges lead a device's walks to the answer, a short list had all of it
+# and was the last one tried. Longer ones had the bound of the CPU's short list, so that the device
+# took a list of 1024.
+for my $target (.97, .98, .99)
+{
+	my ($device_list, $same) = map { (ask($_, $target, 1))[1] } qw(auto cpu);
+
+	cmp_ok($device_list, '<=', 2 * $same, "$target: a list of $device_list, of $same by the CPU");
+}
 
 # gpugraph_search() by the device
 my $search = $node->safe_psql('postgres', <<'SQL');
