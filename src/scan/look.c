@@ -65,6 +65,8 @@ ShareOfSample(GgScanOpaque *so, double all)
 		GgStream   *stream = &so->streams[i];
 		uint32		count = 0;
 
+		if (stream->segment == NULL)
+			continue;			/* the delta */
 		GgNeedSource(so, stream);
 		for (uint32 node = step / 2; node < stream->nodes; node += step)
 		{

@@ -24,6 +24,7 @@ sub radius
 		FROM items ORDER BY d LIMIT 1 OFFSET $n");
 }
 my ($near, $r, $far) = map { radius($_) } 3, 500, 5000;
+my $third = $node->safe_psql('postgres', 'SELECT v FROM queries WHERE q = 3');
 
 # who has answered the statement, and how
 sub answered
@@ -65,6 +66,9 @@ sub all_same
 	same($filtered, "rows within a distance under a filter $when");
 	same("SELECT q, count(*), sum(i.id) FROM queries, items i WHERE i.val <-> v < $r GROUP BY q
 		ORDER BY q", "rows within a distance of others $when");
+	# the planner looks how many they are
+	same("SELECT count(*), sum(i.id) FROM items i WHERE i.val <-> '$third' < $_",
+		"rows within $_ of a constant $when") for $near, $r, $far;
 	same("SELECT q FROM queries WHERE EXISTS (SELECT FROM items i WHERE i.val <-> v < $near
 		AND i.id <> q) ORDER BY q", "rows that have another one near $when");
 }
