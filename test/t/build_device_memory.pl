@@ -27,6 +27,8 @@ my $create_few = 'CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops)
 my $segments = "SELECT segments FROM gpugraph_index_info('items_idx')";
 my $segments_of_few = $segments =~ s/items/few/r;
 my $recall = "SELECT recall('items', '<->')";
+# rows lie in 1,600 small clusters: a walk may miss one, and with it all rows of one of 40 queries
+my $lost = 0.03;
 
 sub device_memory
 {
@@ -63,7 +65,7 @@ for my $workers (0, 2)
 
 	$err = build($what, "SET max_parallel_maintenance_workers = $workers; $create");
 	index_is_complete($node, $what);
-	cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, "$what: recall");
+	cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - $lost, "$what: recall");
 	unlike($err, qr/built on the CPU|maintenance_work_mem/, "$what: on the device");
 	if (!$played)
 	{
@@ -99,7 +101,7 @@ is($node->safe_psql('postgres', $segments), '1', 'the hint is right');
 
 # which takes rows in half precision
 like($err, qr/MB of device memory with rows in half precision of/, 'the plan tells of them');
-cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005,
+cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - $lost,
 	'rows in half precision: recall');
 $node->safe_psql('postgres', 'CREATE TABLE far AS SELECT id, cat, big,
 	val + array_fill(500, ARRAY[64])::vector AS val FROM items');
@@ -118,7 +120,7 @@ is($node->safe_psql('postgres', $segments), '1', 'files: one segment');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_ls_tmpdir()'), '0',
 	'files: none is left');
 index_is_complete($node, 'files');
-cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, 'files: recall');
+cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - $lost, 'files: recall');
 
 # ---- several GPUs build groups of one graph, which may be one GPU
 if (!$played)
@@ -136,7 +138,7 @@ if (!$played)
 		$err = build($what, "$fault$create");
 		is($node->safe_psql('postgres', $segments), '1', "$what: one segment");
 		index_is_complete($node, $what);
-		cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, "$what: recall");
+		cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - $lost, "$what: recall");
 		like($err, qr/engine, device \d and 2 more: /, "$what: all of them build") if !$fault;
 		like($err, qr/by device 0 alone\n.*without device 0\n.*device [01] and 1 more:/s,
 			"$what: others build") if $fault;
