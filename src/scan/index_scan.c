@@ -790,8 +790,9 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 			GgPinRow(scan->heapRelation, scan->xs_heapfetch, &scan->xs_heaptid);
 	}
 	/* words that are exact may be damaged: no row comes that a condition leaves out */
-	scan->xs_recheck = found && (scan->numberOfKeys > 0 || left_out || so->by_table ||
-								 (so->checks && !(so->distance < so->sure_within)));
+	scan->xs_recheck = found && (scan->numberOfKeys > 0 ||
+								 (so->checks &&
+								  (left_out || !(so->distance < so->sure_within))));
 	scan->xs_recheckorderby = false;
 	if (found && !left_out && WantsTrueOrder(so))
 	{
