@@ -2,12 +2,10 @@
  * bulk.c
  *		Many queries answered by a device at once.
  *
- * The device is asked for the lists that a scan would ask for, so that answers are as good: of
- * gpugraph.itopk_size candidates, or more where k rows are more than half of a list
- * (index_scan.c).  Of these it returns somewhat more than k.  The candidates of all lists are
- * merged, and rows are looked up for all queries in rounds: as many for each as it lacks.  Mostly
- * one round is enough.  A query whose candidates end before it has k visible rows is left to a
- * scan.
+ * The device is asked for the lists that a scan with LIMIT k begins with, so that answers are as
+ * good.  Of these it returns somewhat more than k.  The candidates of all lists are merged, and
+ * rows are looked up for all queries in rounds: as many for each as it lacks.  Mostly one round is
+ * enough.  A query whose candidates end before it has k visible rows is left to a scan.
  *
  * Queries go to the device in batches, one after the other.  The rows of a batch are looked up
  * while the device has the next one.  Tried: the next batch's queries read meanwhile, too; no
@@ -81,18 +79,12 @@ typedef struct GgLookedUp
 
 /* ---- what to ask ------------------------------------------------------------------ */
 
-/*
- * The candidate list that a scan for k rows ends with: it is made longer when more than half of it
- * was handed out, unless it may not be.
- */
+/* The candidate list that a scan with LIMIT k begins with. */
 static uint64
 ListLength(const GgBulk *bulk, uint64 k)
 {
-	uint64		itopk = bulk->list;
-
-	while (gg_iterative_scan != GG_ITERATIVE_OFF && (k - 1) * 2 > itopk)
-		itopk = GgNextList(itopk);
-	return itopk;
+	return gg_iterative_scan == GG_ITERATIVE_OFF ? bulk->list :
+		Max((uint64) bulk->list, GG_LIMITED_WALK(k));
 }
 
 /* The first list of a scan: of that form of a device that takes the longer one. */
