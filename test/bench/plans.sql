@@ -17,7 +17,7 @@ CREATE PROCEDURE make_table(rel text, n int, dim int) LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE format('CREATE UNLOGGED TABLE %I (id int, plain int, indexed int, v vector(%s))',
 				   rel, dim);
-	EXECUTE format('INSERT INTO %I SELECT i, i * 7919 %% 1000, i * 7919 %% 1000, '
+	EXECUTE format('INSERT INTO %I SELECT i, i * 7919::bigint %% 1000, i * 7919::bigint %% 1000, '
 				   '(SELECT array_agg((random() + centre)::real) FROM generate_series(1, %s), '
 				   '(SELECT (i * 31 %% 17) / 10.0 AS centre) c)::vector '
 				   'FROM generate_series(1, %s) i', rel, dim, n);
@@ -112,6 +112,22 @@ BEGIN
 		END LOOP;
 	END LOOP;
 END $$;
+
+-- the order by distance alone, however far LIMIT goes
+CREATE PROCEDURE measure_limits(n int, dim int) LANGUAGE plpgsql AS $$
+DECLARE
+	rel text := format('%s x %s, LIMIT', n, dim);
+	query text;
+	k int;
+BEGIN
+	CALL make_table(rel, n, dim);
+	EXECUTE format('SELECT quote_literal(v::text) FROM %I WHERE id = 7', rel) INTO query;
+	FOREACH k IN ARRAY ARRAY[10, 100, 500, 1000, 2000, 4000, 8000] LOOP
+		INSERT INTO result (rel, itopk, condition, rows, chosen, walk, "table", filter, ratio)
+			SELECT rel, 64, 'true', k, c.* FROM compare(
+				format('SELECT id FROM %I ORDER BY v <-> %s LIMIT %s', rel, query, k), false, 2) c;
+	END LOOP;
+END $$;
 CALL measure(1000, 3);
 CALL measure(10000, 3);
 CALL measure(60000, 3);
@@ -122,6 +138,9 @@ CALL measure(20000, 768);
 CALL measure(2000, 1536);
 CALL measure(6000, 1536);
 CALL measure(10000, 1536);
+CALL measure_limits(40000, 64);
+CALL measure_limits(10000, 784);
+CALL measure_limits(1000000, 128);
 SELECT rel, count(*) AS cases, count(*) FILTER (WHERE chosen = 'walk') AS walk,
 	count(*) FILTER (WHERE chosen = 'filter') AS filter,
 	count(*) FILTER (WHERE chosen = 'table') AS "table",
