@@ -30,7 +30,7 @@ sub make_source
 	my ($node, $n, $dim, $with) = @_;
 
 	$with ||= 'seal_rows = 500';
-	$node->safe_psql('postgres', <<SQL);
+	$node->sql(<<SQL);
 SELECT make_data('source', $n, $dim, 40);
 CREATE TABLE items (id bigint, cat int, big int, val vector($dim));
 INSERT INTO items SELECT * FROM source;
@@ -62,7 +62,7 @@ sub make_learn
 {
 	my ($node, $n) = @_;
 
-	$node->safe_psql('postgres', <<SQL);
+	$node->sql(<<SQL);
 SELECT make_data('asked', $n, 16, 7);
 CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
 	\$\$ SELECT gpugraph_learn('items_idx', (SELECT array_agg(val ORDER BY id) FROM asked)) \$\$;
@@ -77,7 +77,7 @@ sub start_held
 	my $holder = hold_at($node, 'merge');
 	my $pid = '';
 	my $session = start_psql($node, "SET gpugraph.fault = 'hold_merge'; $sql");
-	wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
+	wait_for(sub { $pid = $node->sql("SELECT pid FROM pg_locks
 		WHERE locktype = 'advisory' AND NOT granted"); return $pid ne ''; });
 	return ($holder, $session, $pid);
 }
@@ -87,7 +87,7 @@ sub make_checks
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 -- all rows of a category, or of all
 CREATE FUNCTION same(which int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -142,7 +142,7 @@ sub merge_info
 	my ($node, $field, $rel) = @_;
 	$rel ||= 'items';
 
-	return $node->safe_psql('postgres', "SELECT $field FROM gpugraph_index_info('${rel}_idx')");
+	return $node->sql("SELECT $field FROM gpugraph_index_info('${rel}_idx')");
 }
 
 # Until no worker has anything to do: true, or undef if that takes too long.
@@ -151,7 +151,7 @@ sub wait_for_merges
 	my ($node) = @_;
 
 	return wait_for(
-		sub { return $node->safe_psql('postgres',
+		sub { return $node->sql(
 			"SELECT count(*) FROM gpugraph_stat_merge WHERE phase <> 'failed'") == 0; });
 }
 
@@ -186,11 +186,11 @@ sub stop_in_graph
 	my $pid;
 	my $stopped = wait_for(
 		sub {
-			$pid = $node->safe_psql('postgres', "SELECT pid FROM gpugraph_stat_merge
+			$pid = $node->sql("SELECT pid FROM gpugraph_stat_merge
 				WHERE index = '${rel}_idx'::regclass AND phase = 'building graph'");
 			return 0 if $pid eq '';
 			kill 'STOP', $pid;
-			return 1 if $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+			return 1 if $node->sql("SELECT count(*) FROM pg_locks
 				WHERE pid = $pid AND relation IN ('$rel'::regclass, '${rel}_idx'::regclass)") == 0;
 			kill 'CONT', $pid;
 			return 0;

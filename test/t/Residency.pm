@@ -58,7 +58,7 @@ sub served_node
 	my $node = service_node($name, %options);
 
 	make_items($node, 4000, 16);
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	$node->sql("SELECT gpugraph_prewarm('items_idx')");
 	truth_by_device($node, 'at first');
 	return $node;
 }
@@ -75,7 +75,7 @@ sub answers_agree
 		is(answers($one), answers($other), $what);
 		return;
 	}
-	my ($x, $y) = map { $_->safe_psql('postgres', <<'SQL') } $one, $other;
+	my ($x, $y) = map { $_->sql(<<'SQL') } $one, $other;
 SET enable_seqscan = off;
 SELECT d
 	FROM queries,
@@ -104,16 +104,14 @@ sub of_index
 {
 	my ($node, $expression, $index) = @_;
 	$index ||= 'items_idx';
-	return $node->safe_psql('postgres',
-		"SELECT $expression FROM gpugraph_stat_index
+	return $node->sql("SELECT $expression FROM gpugraph_stat_index
 		WHERE datname = current_database() AND relid = '$index'::regclass");
 }
 
 sub of_device
 {
 	my ($node, $expression) = @_;
-	return $node->safe_psql('postgres',
-		"SELECT $expression FROM gpugraph_stat_device WHERE device = 0");
+	return $node->sql("SELECT $expression FROM gpugraph_stat_device WHERE device = 0");
 }
 
 # 'absent' also when nobody has heard of it.
@@ -137,8 +135,8 @@ sub leave_room
 {
 	my ($node, $index, $megabytes) = @_;
 
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_memory = '${megabytes}MB'");
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('$index'), pg_reload_conf()");
+	$node->sql("ALTER SYSTEM SET gpugraph.device_memory = '${megabytes}MB'");
+	$node->sql("SELECT gpugraph_evict('$index'), pg_reload_conf()");
 	wait_for_state($node, 'absent', $index);
 	return;
 }
@@ -157,7 +155,7 @@ sub truth
 	my ($node, $rel) = @_;
 	$rel ||= 'items';
 	my ($gpu, $cpu) = answered_by($node, "${rel}_idx");
-	my $recall = $node->safe_psql('postgres', "SELECT recall('$rel', '<->', 10)");
+	my $recall = $node->sql("SELECT recall('$rel', '<->', 10)");
 	my ($gpu_after, $cpu_after) = answered_by($node, "${rel}_idx");
 
 	return sprintf '%s %d %d', $recall, $gpu_after - $gpu, $cpu_after - $cpu;
@@ -197,7 +195,7 @@ sub make_cursor_functions
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE FUNCTION read_in_turn(n int, OUT by_a int[], OUT by_b int[]) LANGUAGE plpgsql AS $$
 DECLARE
 	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
@@ -242,10 +240,7 @@ sub set_fault
 {
 	my ($node, $fault) = @_;
 
-	$node->safe_psql('postgres',
-		defined $fault ? "ALTER SYSTEM SET gpugraph.fault = $fault" :
-			'ALTER SYSTEM RESET gpugraph.fault');
-	$node->reload;
+	alter_system($node, defined $fault ? "SET gpugraph.fault = $fault" : 'RESET gpugraph.fault');
 	return;
 }
 
@@ -257,7 +252,7 @@ sub waiting_are
 
 	wait_for(
 		sub {
-			@pids = split /\n/, $node->safe_psql('postgres',
+			@pids = split /\n/, $node->sql(
 				"SELECT pid FROM pg_stat_activity WHERE query ~ '$query' AND state = 'active'
 				AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
 			return @pids == $n;
@@ -275,7 +270,7 @@ sub answered_together
 
 	set_fault($node, 'stall');
 	my @clients = map { start_psql($node, @sql) } 1 .. $n;
-	ok(defined wait_for(sub { return of_device($node, 'queries') == $taken + $n; }),
+	ok_in_time(sub { of_device($node, 'queries') == $taken + $n },
 		"the device has the queries of $n clients");
 	sleep 1.1;		# each of them waits for a second in any case
 	set_fault($node);
@@ -288,7 +283,7 @@ sub answered_together
 sub holds_graph
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_merge
+	return $node->sql("SELECT count(*) FROM gpugraph_stat_merge
 		JOIN pg_stat_activity USING (pid)
 		WHERE phase = 'building graph' AND wait_event_type = 'Extension' AND
 			(SELECT sum(resident_bytes) FROM gpugraph_stat_device) >
@@ -299,7 +294,7 @@ sub holds_graph
 sub restarts
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', 'SELECT sum(restarts) FROM gpugraph_stat_device');
+	return $node->sql('SELECT sum(restarts) FROM gpugraph_stat_device');
 }
 
 # Wait until a device that hangs is given up; before: restarts() before it did. The time for that is
@@ -308,12 +303,10 @@ sub give_up_who_hangs
 {
 	my ($node, $before) = @_;
 
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_timeout = '1s'");
-	$node->reload;
-	wait_for(sub { return $node->safe_psql('postgres', "SELECT bool_or(state <> 'up')
+	alter_system($node, "SET gpugraph.device_timeout = '1s'");
+	wait_for(sub { return $node->sql("SELECT bool_or(state <> 'up')
 		OR sum(restarts) > $before FROM gpugraph_stat_device") eq 't'; });
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.device_timeout');
-	$node->reload;
+	alter_system($node, 'RESET gpugraph.device_timeout');
 	return;
 }
 
@@ -355,7 +348,7 @@ sub make_segments
 	my ($node) = @_;
 
 	unserved {
-		$node->safe_psql('postgres', <<'SQL');
+		$node->sql(<<'SQL');
 SELECT setseed(0.25);
 SELECT make_data('few', 5000, 32, 40);
 CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.val + b.val AS val
@@ -377,7 +370,7 @@ sub who_answers
 	my ($node) = @_;
 	my $counts = 'queries_gpu - queries_both, queries_both, queries_cpu';
 	my @before = split /\|/, of_index($node, $counts) || '0|0|0';
-	my $recall = $node->safe_psql('postgres', "SELECT recall('items', '<->', 10)");
+	my $recall = $node->sql("SELECT recall('items', '<->', 10)");
 	my @after = split /\|/, of_index($node, $counts);
 
 	return join ' ', $recall, map { $after[$_] - $before[$_] } 0 .. 2;
@@ -388,7 +381,7 @@ sub devices_have_all
 {
 	my ($node) = @_;
 	return 1 if defined wait_for(sub { return (split / /, who_answers($node))[1] == 20; });
-	diag($node->safe_psql('postgres', 'SELECT * FROM gpugraph_stat_index'));
+	diag($node->sql('SELECT * FROM gpugraph_stat_index'));
 	return 0;
 }
 
@@ -407,7 +400,7 @@ sub query_forms
 	$sql .= "; WITH ids AS MATERIALIZED (SELECT array_agg(id) AS a FROM ($forms[$_]) s)
 		SELECT $_, id, val <-> $query FROM ids, unnest(a) WITH ORDINALITY u(id, n)
 		JOIN items USING (id) ORDER BY n" for 0 .. $#forms;
-	return $node->safe_psql('postgres', "SET enable_seqscan = off; $sql");
+	return $node->sql("SET enable_seqscan = off; $sql");
 }
 
 # Are these the same rows? On a GPU those whose distances agree to six digits may come in either
@@ -446,7 +439,7 @@ sub shares
 sub shares_are
 {
 	my ($node, $shares, $what) = @_;
-	ok(defined wait_for(sub { return shares($node) eq $shares; }), $what)
+	ok_in_time(sub { shares($node) eq $shares }, $what)
 		or diag(of_index($node, 'devices::text || device_segments::text'));
 	return;
 }

@@ -12,7 +12,7 @@ use constant PARTS => 560;
 my $node = new_node('crowded');
 my $rows = 'SELECT i, vec(i)::vector(200) FROM generate_series';
 
-$node->safe_psql('postgres', <<"SQL");
+$node->sql(<<"SQL");
 CREATE FUNCTION vec(i int) RETURNS vector LANGUAGE sql AS \$\$
 	SELECT array_agg(sin(i * 13 + d * d))::vector FROM generate_series(1, 200) d \$\$;
 CREATE TABLE items (id int, val vector(200)) WITH (autovacuum_enabled = off);
@@ -36,14 +36,14 @@ sub info
 {
 	my ($field) = @_;
 
-	return $node->safe_psql('postgres', "SELECT $field FROM gpugraph_index_info('items_idx')");
+	return $node->sql("SELECT $field FROM gpugraph_index_info('items_idx')");
 }
 
 cmp_ok(scalar @all, '>', 512, 'more than half of the entries are in use');
-$node->safe_psql('postgres', "INSERT INTO items $rows(30001, 31000) i");
+$node->sql("INSERT INTO items $rows(30001, 31000) i");
 cmp_ok(info('free_bytes / 8192'), '>', 850, 'enough blocks are free');
 my $before = info('total_bytes / 8192');
-is($node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')"), 't', 'a merge');
+is($node->sql("SELECT gpugraph_merge('items_idx')"), 't', 'a merge');
 cmp_ok(info('delta_rows'), '<=', 10, 'of all rows but those on the last page');
 cmp_ok(info('total_bytes / 8192'), '<=', $before, 'the index does not grow');
 index_is_complete($node, 'merged');

@@ -9,34 +9,32 @@ use Time::HiRes qw(usleep);
 my $node = service_node('cuda_failed_merge');
 
 slow_index($node, 'slow');
-$node->safe_psql('postgres', 'ALTER INDEX slow_idx SET (seal_rows = 0)');
-$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(1, 4000));
-$node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')");
-$node->safe_psql('postgres', 'ALTER INDEX slow_idx SET (seal_rows = 200)');
-$node->safe_psql('postgres', "SELECT make_queries('slow', 20)");
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('slow_idx')");
+$node->sql('ALTER INDEX slow_idx SET (seal_rows = 0)');
+$node->sql('INSERT INTO slow ' . slow_rows(1, 4000));
+$node->sql("SELECT gpugraph_merge('slow_idx')");
+$node->sql('ALTER INDEX slow_idx SET (seal_rows = 200)');
+$node->sql("SELECT make_queries('slow', 20)");
+$node->sql("SELECT gpugraph_prewarm('slow_idx')");
 
 # the merge brings its segment, and then cannot lock the table
-$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(4001, 4400));
+$node->sql('INSERT INTO slow ' . slow_rows(4001, 4400));
 my $merger = stop_in_graph($node, 'slow');
 ok(defined $merger, 'a merge builds its graph');
 my $device = of_device($node, 'pid');
 kill 'STOP', $device;
 kill 'CONT', $merger;
-ok(defined wait_for(sub { of_index($node, 'state', 'slow_idx') eq 'refreshing' }),
+ok_in_time(sub { of_index($node, 'state', 'slow_idx') eq 'refreshing' },
 	'it brings its segment to the device');
 my $segments = merge_info($node, 'segments', 'slow');
 my $locker = start_psql($node, 'BEGIN', 'LOCK TABLE slow', 'SELECT pg_sleep(600)');
 my $pid = backend_pid($node, 'pg_sleep');
 kill 'CONT', $device;
-ok(defined wait_for(sub { of_index($node, 'segments', 'slow_idx') == $segments + 1 }),
+ok_in_time(sub { of_index($node, 'segments', 'slow_idx') == $segments + 1 },
 	'the device has a segment that the index has not');
-ok(defined wait_for(
-	sub {
-		return $node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_merge
-			WHERE phase <> 'failed'") == 0;
-	}), 'it fails');
-$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+ok_in_time(
+	sub { $node->sql("SELECT count(*) FROM gpugraph_stat_merge WHERE phase <> 'failed'") == 0 },
+	'it fails');
+$node->sql("SELECT pg_terminate_backend($pid)");
 finish_psql($locker);
 
 # for so long the flip might still come

@@ -38,11 +38,11 @@ sub entries
 {
 	my ($rel) = @_;
 
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->sql('CHECKPOINT');
 	return read_directory(index_file($node, "${rel}_idx"))->{nextents};
 }
 
-$node->safe_psql('postgres', <<"SQL");
+$node->sql(<<"SQL");
 CREATE FUNCTION wide(i int) RETURNS vector LANGUAGE sql AS \$\$
 	SELECT array_agg(sin(i * 13 + d * d))::vector FROM generate_series(1, 1900) d \$\$;
 CREATE TABLE delta (id int, val vector(1900));
@@ -59,9 +59,9 @@ SQL
 my %kinds = (delta => DELTA, segment => VECTORS);
 fill_directory($_, $kinds{$_}) for sort keys %kinds;
 
-$node->safe_psql('postgres',
+$node->sql(
 	"CREATE TABLE other (id int); BEGIN; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'p'");
-my $prepared = $node->safe_psql('postgres', 'SELECT transaction FROM pg_prepared_xacts');
+my $prepared = $node->sql('SELECT transaction FROM pg_prepared_xacts');
 my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
 	'SELECT pg_sleep(600)');
 my $pid = backend_pid($node, 'pg_sleep');
@@ -71,11 +71,11 @@ for my $rel (sort keys %kinds)
 	my ($rc, $out, $err) = $node->psql('postgres', "INSERT INTO $rel $wide(2001, 2050) i");
 	is("$rc $err", '0 ', "$rel: rows are inserted");
 	index_is_complete($node, "$rel: a full directory", $rel);
-	my ($entries, $limit) = split /\|/, $node->safe_psql('postgres',
+	my ($entries, $limit) = split /\|/, $node->sql(
 		"SELECT extents, extents_limit FROM gpugraph_index_info('${rel}_idx')");
 	cmp_ok($entries, '>=', LIMIT, "$rel: no entry is free");
 	is($limit, LIMIT, "$rel: one sees how many there may be");
-	$node->safe_psql('postgres', "COMMIT PREPARED 'p'") if $rel eq 'delta';
+	$node->sql("COMMIT PREPARED 'p'") if $rel eq 'delta';
 }
 
 # of each index the log tells once who keeps what was given back
@@ -90,9 +90,9 @@ like($log, qr/"segment_idx" is filling up[^\n]*\n[^\n]*are kept for process $pid
 # the worker merges as soon as it may: it hears of it by the next rows
 for my $rel (sort keys %kinds)
 {
-	$node->safe_psql('postgres', "ALTER INDEX ${rel}_idx SET (seal_rows = 100000);
+	$node->sql("ALTER INDEX ${rel}_idx SET (seal_rows = 100000);
 		VACUUM $rel");
-	ok(defined wait_for(sub { entries($rel) < LIMIT / 4 }), "$rel: a merge makes room");
+	ok_in_time(sub { entries($rel) < LIMIT / 4 }, "$rel: a merge makes room");
 	index_is_complete($node, "$rel: room", $rel);
 	my ($rc, $out, $err) = $node->psql('postgres', "INSERT INTO $rel $wide(3001, 3050) i;
 		SELECT gpugraph_merge('${rel}_idx')");
@@ -100,7 +100,7 @@ for my $rel (sort keys %kinds)
 	index_is_complete($node, "$rel: merged", $rel);
 	cmp_ok(entries($rel), '<', 30, "$rel: few entries are in use");
 }
-$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+$node->sql("SELECT pg_terminate_backend($pid)");
 finish_psql($old);
 
 finish_test($node);

@@ -8,7 +8,7 @@ my $node = service_node('knn_graph_flip', conf => "gpugraph.merge_workers = 0\n"
 
 # four segments, of which the first has no live row
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 SELECT make_data('items', 4000, 16, 40);
 SET max_parallel_maintenance_workers = 0;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
@@ -18,8 +18,8 @@ CREATE TABLE found (who tid, neighbor tid, distance float8);
 SQL
 };
 my $segments = "SELECT segments FROM gpugraph_index_info('items_idx')";
-is($node->safe_psql('postgres', $segments), 4, 'four segments');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+is($node->sql($segments), 4, 'four segments');
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 
 # It has read the second segment, and rests before it asks the device about the third.
 my $holder = hold_at($node, 'post');
@@ -42,17 +42,15 @@ BEGIN
 END $$;
 SQL
 ok(rests_at($node, 'post'), 'it rests');
-$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
-is($node->safe_psql('postgres', $segments), 3, 'VACUUM has removed a segment');
+$node->sql('VACUUM (FREEZE) items');
+is($node->sql($segments), 3, 'VACUUM has removed a segment');
 # as many lists as before, so that it asks again
-$node->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
-$node->safe_psql('postgres',
-	"SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
+$node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
+$node->sql("SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
 finish_psql($holder);
 is(finish_psql($session), '', 'it has gone on to the end');
 
-is($node->safe_psql('postgres', <<'SQL'), '15000|3000|0', 'no edge is wrong');
+is($node->sql(<<'SQL'), '15000|3000|0', 'no edge is wrong');
 SELECT count(*), count(DISTINCT who),
 	count(*) FILTER (WHERE abs(distance - (a.val <-> b.val)) < 1e-4 * (1 + distance)) - count(*)
 	FROM found LEFT JOIN items a ON a.ctid = who LEFT JOIN items b ON b.ctid = neighbor;

@@ -11,7 +11,7 @@ use Residency;
 my $node = service_node('deadlock', conf => "allow_in_place_tablespaces = on\n");
 unserved {
 	make_items($node, 4000, 16);
-	$node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION ''");
+	$node->sql("CREATE TABLESPACE elsewhere LOCATION ''");
 };
 
 my %waiters = (
@@ -32,7 +32,7 @@ my @statements = (
 # how many sessions wait for a lock; waits for a load are not among them
 sub blocked
 {
-	return $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity
+	return $node->sql("SELECT count(*) FROM pg_stat_activity
 		WHERE backend_type = 'client backend' AND wait_event_type = 'Lock'
 			AND query !~ 'gpugraph_prewarm'");
 }
@@ -48,8 +48,7 @@ sub all_end
 
 	if (!$ended)
 	{
-		$node->safe_psql('postgres',
-			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		$node->sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'");
 	}
 	finish_psql($_) for @sessions;
@@ -62,13 +61,13 @@ sub meet
 {
 	my ($what, $waiter, $statement, $fault) = @_;
 
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	$node->sql("SELECT gpugraph_evict('items_idx')");
 	set_fault($node, $fault // 'load_stall');
 	my $waiting = start_psql($node, @$waiter);
 	is(wait_for_state($node, 'loading'), 'loading', "$what: a load is under way");
 	my $changing;
 	unserved { $changing = start_psql($node, $statement); };
-	ok(defined wait_for(sub { return blocked() || has_ended($changing); }), "$what: it is there");
+	ok_in_time(sub { blocked() || has_ended($changing) }, "$what: it is there");
 	my $later = start_psql($node, 'SET enable_seqscan = off', $nearest);
 
 	wait_for(sub { return blocked() > 1 || has_ended($later); });
@@ -86,7 +85,7 @@ for my $who (sort keys %waiters)
 		my ($name, $statement) = @$_;
 
 		meet("$who and $name", $waiters{$who}, ref $statement ? $statement->() : $statement);
-		unserved { $node->safe_psql('postgres',
+		unserved { $node->sql(
 			'CREATE INDEX IF NOT EXISTS items_idx ON items USING gpugraph (val vector_l2_ops)'); };
 	}
 }
@@ -99,21 +98,20 @@ for my $who (sort keys %waiters)
 }
 
 # ---- whoever waits must not be the one that keeps the loader out
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 my $own = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 30)',
 	@{ $waiters{'a query'} }, 'COMMIT');
 ok(all_end($own), 'a query of the transaction that has the index locked ends');
 is($own->{err} . $own->{out}, "10\n", 'the CPU answers it, also under gpugraph.engine = cuda');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 $own = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)',
 	@{ $waiters{'gpugraph_prewarm()'} }, 'COMMIT');
 ok(all_end($own), 'gpugraph_prewarm() there ends');
 like($own->{err}, qr/can only be read by this session/, 'and says why it cannot');
 
 # ---- lock_timeout is for locks on tables, not for a load
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-is($node->safe_psql('postgres',
-	"SET lock_timeout = '100ms'; SET gpugraph.fault = load_stall;
+$node->sql("SELECT gpugraph_evict('items_idx')");
+is($node->sql("SET lock_timeout = '100ms'; SET gpugraph.fault = load_stall;
 	SELECT gpugraph_prewarm('items_idx') > 0; SHOW lock_timeout"),
 	"t\n100ms", 'a load may take longer than lock_timeout');
 

@@ -7,7 +7,7 @@ use Residency;
 
 my $node = service_node('drop_database');
 make_items($node, 4000, 16);
-$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
+$node->sql('CREATE DATABASE other TEMPLATE postgres');
 
 # A load in that database that does not end: its first query asks for it, and then the worker is
 # held up. The session is gone. A load that is over before it is seen is begun again.
@@ -40,19 +40,19 @@ sub go_on
 	my ($what) = @_;
 
 	kill 'CONT', of_device($node, 'pid');
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	$node->sql("SELECT gpugraph_prewarm('items_idx')");
 	truth_by_device($node, $what);
 	return;
 }
 
 load_for_ever('CREATE DATABASE');
-is(($node->psql('postgres', 'CREATE DATABASE copy TEMPLATE other'))[2], '',
+is(error_of($node, 'CREATE DATABASE copy TEMPLATE other'), '',
 	'CREATE DATABASE from the loaders\' database');
 go_on('CREATE DATABASE');
 
 # the load that gave way left nothing behind, so that the next one can come
 load_for_ever('DROP DATABASE');
-is(($node->psql('postgres', 'DROP DATABASE other'))[2], '', 'DROP DATABASE');
+is(error_of($node, 'DROP DATABASE other'), '', 'DROP DATABASE');
 go_on('DROP DATABASE');
 
 is(log_lines($node, qr/could not load/), 0, 'the log calls it no failure');

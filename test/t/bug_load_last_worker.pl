@@ -10,7 +10,7 @@ gpugraph.merge_workers = 0
 max_logical_replication_workers = 0
 max_worker_processes = 2
 CONF
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 
 unserved {
 	sql(<<'SQL');

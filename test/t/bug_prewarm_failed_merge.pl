@@ -11,36 +11,35 @@ sub insert
 {
 	my ($from, $to) = @_;
 
-	$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows($from, $to));
+	$node->sql('INSERT INTO slow ' . slow_rows($from, $to));
 	return;
 }
 
 # a segment that stays, a small one, and a delta that is merged with it
 slow_index($node, 'slow');
-$node->safe_psql('postgres', 'ALTER INDEX slow_idx SET (seal_rows = 0)');
+$node->sql('ALTER INDEX slow_idx SET (seal_rows = 0)');
 insert(1, 4000);
-$node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')");
-$node->safe_psql('postgres', 'ALTER INDEX slow_idx SET (seal_rows = 200)');
+$node->sql("SELECT gpugraph_merge('slow_idx')");
+$node->sql('ALTER INDEX slow_idx SET (seal_rows = 200)');
 insert(4001, 4400);
-ok(defined wait_for(sub { merge_info($node, 'segments', 'slow') == 2 }), 'two segments');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('slow_idx')");
+ok_in_time(sub { merge_info($node, 'segments', 'slow') == 2 }, 'two segments');
+$node->sql("SELECT gpugraph_prewarm('slow_idx')");
 insert(5001, 5400);
 my $merger = stop_in_graph($node, 'slow');
 ok(defined $merger, 'a merge builds its graph');
 # some of the first rows too: a merge leaves the end of the delta to the next
-$node->safe_psql('postgres', 'DELETE FROM slow WHERE id > 3900');
+$node->sql('DELETE FROM slow WHERE id > 3900');
 my $device = of_device($node, 'pid');
 kill 'STOP', $device;
 kill 'CONT', $merger;
-ok(defined wait_for(sub { of_index($node, 'state', 'slow_idx') eq 'refreshing' }),
+ok_in_time(sub { of_index($node, 'state', 'slow_idx') eq 'refreshing' },
 	'it brings its segment to the device');
-$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
+$node->sql('VACUUM (FREEZE) slow');
 is(merge_info($node, 'segments', 'slow'), 1, 'VACUUM removed a segment');
 kill 'CONT', $device;
 
-ok(defined wait_for(sub { of_index($node, 'state', 'slow_idx') eq 'ready' }), 'the device has it');
-$node->safe_psql('postgres',
-	"SET statement_timeout = '60s'; SELECT gpugraph_prewarm('slow_idx')");
+ok_in_time(sub { of_index($node, 'state', 'slow_idx') eq 'ready' }, 'the device has it');
+$node->sql("SET statement_timeout = '60s'; SELECT gpugraph_prewarm('slow_idx')");
 is(of_index($node, 'segments', 'slow_idx'), merge_info($node, 'segments', 'slow'),
 	'the device has the segments of the directory');
 index_is_complete($node, 'afterwards', 'slow');

@@ -7,17 +7,16 @@ my $node = service_node('new_oid', conf => "gpugraph.merge_workers = 0\n");
 my $index = "SELECT 'items_idx'::regclass::oid, pg_relation_filenode('items_idx')";
 
 make_items($node, 4000, 16);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-my @before = split /\|/, $node->safe_psql('postgres', $index);
-$node->safe_psql('postgres', 'ALTER TABLE items ALTER val TYPE vector');
-my @after = split /\|/, $node->safe_psql('postgres', $index);
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
+my @before = split /\|/, $node->sql($index);
+$node->sql('ALTER TABLE items ALTER val TYPE vector');
+my @after = split /\|/, $node->sql($index);
 isnt($after[0], $before[0], 'the index has a new oid');
 is($after[1], $before[1], 'and its old file');
 truth_by_device($node, 'as before');
 
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
-is($node->safe_psql('postgres',
-	"SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx') > 0"), 't',
+$node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
+is($node->sql("SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx') > 0"), 't',
 	'it is brought up to date');
 truth_by_device($node, 'afterwards');
 

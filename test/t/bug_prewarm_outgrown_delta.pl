@@ -12,7 +12,7 @@ gpugraph.device_memory = 3MB
 CONF
 
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 SELECT make_data('items', 8000, 64, 40);
 SELECT make_queries('items', 20);
 SET max_parallel_maintenance_workers = 0;
@@ -21,14 +21,12 @@ CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
 SQL
 };
 my $prewarm = "SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx')";
-$node->safe_psql('postgres', $prewarm);
+$node->sql($prewarm);
 is(of_index($node, 'state'), 'partial', 'the device has a part of it');
 
 # a delta for which there is no room beside one segment
-$node->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
-$node->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 3000');
+$node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
+$node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 3000');
 my ($rc, $out, $err) = $node->psql('postgres', $prewarm);
 like($err, qr/it needs .* of device memory/, 'it says that there is no room');
 like(truth($node), qr/^1\.0000 /, 'answers are right');

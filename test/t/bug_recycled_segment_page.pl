@@ -13,13 +13,13 @@ for my $case ([ 'alone', '' ], [ 'preloaded', "shared_preload_libraries = 'gpugr
 	my ($what, $conf) = @$case;
 	my $node = new_node($what, conf => $conf);
 
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 SELECT make_data('items', 3000, 16, 40);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
 SQL
 	my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
-	wait_for(sub { $node->safe_psql('postgres',
+	wait_for(sub { $node->sql(
 		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
 
 	# The scan has read all pages of the segment, and reads them again behind the cursor's first
@@ -28,9 +28,9 @@ SQL
 		"SELECT count(*) FROM ($scan) s", 'BEGIN ISOLATION LEVEL REPEATABLE READ',
 		"DECLARE c CURSOR FOR $scan", 'FETCH 1 FROM c', 'SELECT 1 FROM pg_advisory_lock(7)',
 		'\\set VERBOSITY verbose', 'FETCH ALL FROM c');
-	wait_for(sub { $node->safe_psql('postgres',
+	wait_for(sub { $node->sql(
 		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") > 0 });
-	my $blocks = $node->safe_psql('postgres', <<'SQL');
+	my $blocks = $node->sql(<<'SQL');
 INSERT INTO items SELECT id + 10000, cat, big, val FROM items;
 SET gpugraph.fault = parking_none;
 SELECT gpugraph_merge('items_idx');
@@ -38,7 +38,7 @@ SELECT free_bytes > 0 FROM gpugraph_index_info('items_idx');
 INSERT INTO items SELECT id + 20000, cat, big, val FROM items;
 SQL
 	is($blocks, "t\nt", "$what: the segment was given back");
-	$node->safe_psql('postgres',
+	$node->sql(
 		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
 	finish_psql($holder);
 	like(finish_psql($session), qr/XX002: .*page is not number \d+ of kind \d+ of segment 1/,

@@ -12,17 +12,14 @@ my $node = service_node('gone',
 	conf => "gpugraph.service_engine = cpu\ngpugraph.devices = '0,1'\n");
 unserved { make_items($node, 4000, 16); };
 
-sub of_one { return $node->safe_psql('postgres',
-	"SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]") }
+sub of_one { return $node->sql("SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]") }
 
-ok(defined wait_for(sub { return of_one(0, 'state') . of_one(1, 'state') eq 'upup'; }),
-	'two devices');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+ok_in_time(sub { of_one(0, 'state') . of_one(1, 'state') eq 'upup' }, 'two devices');
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 is(of_one(0, 'resident_indexes'), 1, 'the first has the index');
 
 # a query that found the device up rests before it posts; meanwhile the device goes for good
-$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_device');
-$node->reload;
+alter_system($node, 'SET gpugraph.fault = no_device');
 usleep(200_000);
 my $device = of_one(0, 'pid');
 my $holder = hold_at($node, 'post');
@@ -31,7 +28,7 @@ my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault 
 	"SELECT gpugraph_prewarm('items_idx') > 0", $nearest, $nearest);
 ok(rests_at($node, 'post'), 'it rests');
 kill 'TERM', $device;
-ok(defined wait_for(sub { return log_lines($node, qr/cannot be used: device 0 is not there/); }),
+ok_in_time(sub { log_lines($node, qr/cannot be used: device 0 is not there/) },
 	'the first device is gone');
 finish_psql($holder);
 is(finish_psql($session), '', 'the session goes on');
@@ -40,8 +37,7 @@ is(of_index($node, "queries_gpu || ' ' || cpu_failed || ' ' || cpu_busy"), '2 1 
 	'the second device gives those that come later');
 
 # not before: the query is posted to a device that is gone
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
-$node->reload;
-ok(defined wait_for(sub { return of_one(0, 'state') eq 'up'; }), 'the first one comes back');
+alter_system($node, 'RESET gpugraph.fault');
+ok_in_time(sub { of_one(0, 'state') eq 'up' }, 'the first one comes back');
 
 finish_test($node);

@@ -21,7 +21,7 @@ hot_standby_feedback = off
 CONF
 
 # VACUUM goes parallel where two indexes can be
-$primary->safe_psql('postgres', <<SQL);
+$primary->sql(<<SQL);
 CREATE TABLE ticks (i int);
 SELECT make_data('source', $rows, 16, 40);
 SELECT make_queries('source', 5);
@@ -34,7 +34,7 @@ sub tick
 {
 	my ($node, $n) = @_;
 
-	$node->safe_psql('postgres', 'INSERT INTO ticks VALUES (1)') for 1 .. $n;
+	$node->sql('INSERT INTO ticks VALUES (1)') for 1 .. $n;
 	return;
 }
 
@@ -44,7 +44,7 @@ sub insert
 	my ($node) = @_;
 
 	$next += 10000;
-	$node->safe_psql('postgres', "INSERT INTO items SELECT id + $next, val FROM source
+	$node->sql("INSERT INTO items SELECT id + $next, val FROM source
 		WHERE id % 10 = $_") for 0 .. 9;
 	return;
 }
@@ -53,7 +53,7 @@ sub info
 {
 	my ($node, $field) = @_;
 
-	return $node->safe_psql('postgres', "SELECT $field FROM gpugraph_index_info('items_idx')");
+	return $node->sql("SELECT $field FROM gpugraph_index_info('items_idx')");
 }
 
 # A cursor on the standby over all rows, of which it has fetched some.
@@ -100,14 +100,14 @@ sub vacuum_beside_a_cursor
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	my $vacuum = start_psql($primary, 'SET gpugraph.fault = parking_hold',
 		'VACUUM (PARALLEL 2) items');
-	ok(defined wait_for(sub { slurp_file($primary->logfile, $from) =~ /about to be given back/ }),
+	ok_in_time(sub { slurp_file($primary->logfile, $from) =~ /about to be given back/ },
 		"$what: VACUUM is about to give pages back");
 	tick($primary, 2);
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	my $cursor = open_cursor();
 	cmp_ok($cursor->{rows}, '>=', $rows, "$what: a cursor is open on the standby");
-	ok(defined wait_for(sub { $primary->safe_psql('postgres',
-			"SELECT backend_xmin = '$cursor->{xmin}' FROM pg_stat_replication") eq 't' }),
+	ok_in_time(sub { $primary->sql(
+			"SELECT backend_xmin = '$cursor->{xmin}' FROM pg_stat_replication") eq 't' },
 		"$what: the primary knows of it") if $feedback;
 	wait_for(
 		sub {
@@ -136,8 +136,8 @@ sub equal
 	my $sql = "SELECT complete('items'), gpugraph_check('items_idx', true)";
 
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
-	is($standby->safe_psql('postgres', $sql), 'ok|', "$what: the standby has all rows");
-	is($primary->safe_psql('postgres', $sql), 'ok|', "$what: so has the primary");
+	is($standby->sql($sql), 'ok|', "$what: the standby has all rows");
+	is($primary->sql($sql), 'ok|', "$what: so has the primary");
 	return;
 }
 
@@ -152,27 +152,25 @@ ok(wait_until_up($standby), 'off: the standby is there');
 equal('off');
 
 # ---- with feedback: the pages are kept for it
-$standby->safe_psql('postgres', 'ALTER SYSTEM SET hot_standby_feedback = on');
-$standby->reload;
+alter_system($standby, 'SET hot_standby_feedback = on');
 $cursor = vacuum_beside_a_cursor('on', 1);
 use_free($primary);
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 is(close_cursor($cursor), $cursor->{rows}, 'on: the query has all of its rows');
 is($cursor->{err}, '', 'on: without an error');
-ok(defined wait_for(sub { use_free($primary) }), 'on: then the pages are used again');
+ok_in_time(sub { use_free($primary) }, 'on: then the pages are used again');
 equal('on');
 
 # ---- promoted, with the query still open
-$standby->safe_psql('postgres', 'ALTER SYSTEM SET hot_standby_feedback = off');
-$standby->reload;
+alter_system($standby, 'SET hot_standby_feedback = off');
 $cursor = vacuum_beside_a_cursor('promoted');
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 $standby->promote;
 use_free($standby);
 is(close_cursor($cursor), $cursor->{rows}, 'promoted: the query has all of its rows');
 is($cursor->{err}, '', 'promoted: without an error');
-ok(defined wait_for(sub { use_free($standby) }), 'promoted: then the pages are used again');
-is($standby->safe_psql('postgres', "SELECT complete('items'), gpugraph_check('items_idx', true)"),
+ok_in_time(sub { use_free($standby) }, 'promoted: then the pages are used again');
+is($standby->sql("SELECT complete('items'), gpugraph_check('items_idx', true)"),
 	'ok|', 'promoted: all rows are there');
 
 finish_test($standby, $primary);

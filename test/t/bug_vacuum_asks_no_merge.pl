@@ -5,7 +5,7 @@ use Merging;
 
 my $node = merging_node('asks', conf => 'gpugraph.merge_workers = 0');
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE items (id int, val vector(8)) WITH (vacuum_truncate = off);
 CREATE FUNCTION fill(a int, b int) RETURNS SETOF items LANGUAGE sql AS $$
 	SELECT i, (SELECT array_agg(sin(i * j + i % 17))::real[]::vector(8)
@@ -17,11 +17,10 @@ INSERT INTO items SELECT * FROM fill(10001, 12000);
 VACUUM items;
 SQL
 is(merge_info($node, 'segments'), 2, 'a large segment and a small one');
-$node->append_conf('postgresql.conf', 'gpugraph.merge_workers = 1');
-$node->reload;
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id > 10000 OR id % 3 = 0');
-$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
-ok(defined wait_for(sub { merge_info($node, 'dead_rows') < 500 }),
+reload_with($node, 'gpugraph.merge_workers = 1');
+$node->sql('DELETE FROM items WHERE id > 10000 OR id % 3 = 0');
+$node->sql('VACUUM (FREEZE) items');
+ok_in_time(sub { merge_info($node, 'dead_rows') < 500 },
 	'the dead rows of the large segment are left out');
 
 finish_test($node);

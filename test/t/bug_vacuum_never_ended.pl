@@ -12,7 +12,7 @@ use Merging;
 
 my $rows = 20000;
 my $node = merging_node('never');
-$node->safe_psql('postgres', <<SQL);
+$node->sql(<<SQL);
 CREATE TABLE items (id serial, val vector(4)) WITH (vacuum_truncate = off);
 CREATE FUNCTION fill(n int) RETURNS void LANGUAGE sql AS \$\$
 	-- i > 0 is always true.  It makes the inner query run for each row, and not once for all.
@@ -32,17 +32,17 @@ my @vacuum = ('SET client_min_messages = debug1', 'SET vacuum_cost_delay = 20',
 
 for my $round (1 .. 3)
 {
-	$node->safe_psql('postgres', "DELETE FROM items WHERE id % 41 = $round AND id < 4000");
+	$node->sql("DELETE FROM items WHERE id % 41 = $round AND id < 4000");
 	# rows in the delta, too few for a seal
-	ok(defined wait_for(
+	ok_in_time(
 			sub {
 				my $rows = merge_info($node, 'delta_rows');
 				return 1 if $rows >= 20 && $rows < 100;
-				$node->safe_psql('postgres', 'SELECT fill(30)');
+				$node->sql('SELECT fill(30)');
 				return 0;
-			}), "round $round: a delta");
+			}, "round $round: a delta");
 	# a merge that goes on takes no more pages than those of what it merges
-	my $start = $node->safe_psql('postgres', 'SELECT (tids_bytes + delta_bytes) / 8192
+	my $start = $node->sql('SELECT (tids_bytes + delta_bytes) / 8192
 		FROM gpugraph_index_info($$items_idx$$)');
 	my $holder = hold_at($node, 'vacuum_delta');
 	my $vacuum = start_psql($node, @vacuum);
@@ -50,7 +50,7 @@ for my $round (1 .. 3)
 	my $before = merge_info($node, 'generation');
 	my $load = start_pgbench($node, '--client=1 --rate=10 --time=600',
 		'fill@1' => 'SELECT fill(120);');
-	ok(defined wait_for(sub { return merge_info($node, 'generation') >= $before + 3 }),
+	ok_in_time(sub { return merge_info($node, 'generation') >= $before + 3 },
 		"round $round: flips beside it");
 	finish_psql($holder);
 	my $ended = defined wait_for(sub { return has_ended($vacuum); });

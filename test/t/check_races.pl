@@ -4,7 +4,7 @@ use Gpugraph;
 
 my $node = new_node('check_races', conf => "maintenance_work_mem = 1MB\n");
 make_items($node, 3000, 4);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER TABLE items DROP CONSTRAINT items_pkey;
 CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 100000;

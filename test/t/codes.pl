@@ -12,7 +12,7 @@ sub query
 {
 	my ($sql, $on) = @_;
 
-	return ($on || $node)->safe_psql('postgres', "SET gpugraph.engine = cpu; $sql");
+	return ($on || $node)->sql("SET gpugraph.engine = cpu; $sql");
 }
 
 sub info

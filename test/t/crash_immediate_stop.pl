@@ -17,11 +17,11 @@ for my $round (1 .. 3)
 	$node->start;
 	index_is_complete($node, "stopped during inserts, round $round");
 }
-cmp_ok($node->safe_psql('postgres', "SELECT delta_rows FROM gpugraph_index_info('items_idx')"),
+cmp_ok($node->sql("SELECT delta_rows FROM gpugraph_index_info('items_idx')"),
 	'>=', 600, 'rows inserted before the stops are there');
 
 # rows longer than a page
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE wide (id int, val vector(5000));
 CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops);
 SQL
@@ -35,41 +35,41 @@ index_is_complete($node, 'stopped during inserts of long rows', 'wide');
 
 # VACUUM: slowed down, so that the stop comes in the middle of the index. At its last segment it
 # rests.
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
+$node->sql('DELETE FROM items WHERE id % 3 = 0');
 my $holder = hold_at($node, 'vacuum_last');
 $session = start_psql($node, 'SET gpugraph.fault = hold_vacuum_last', 'SET vacuum_cost_delay = 20',
 	'SET vacuum_cost_limit = 1', 'VACUUM items');
-ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum')
-	eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
+ok_in_time(sub { $node->sql('SELECT phase FROM pg_stat_progress_vacuum')
+	eq 'vacuuming indexes' }, 'VACUUM is at the indexes');
 usleep(50_000);
 $node->stop('immediate');
 finish_psql($session);
 finish_psql($holder);
 $node->start;
 index_is_complete($node, 'stopped during VACUUM');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('VACUUM items');
 index_is_complete($node, 'VACUUM after that');
 
 # VACUUM that gives back the delta and a segment
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id <= 3000; VACUUM items');
+$node->sql('DELETE FROM items WHERE id <= 3000; VACUUM items');
 $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'stopped after a segment was given back');
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 5000000, 0, 0, val FROM items');
+$node->sql('INSERT INTO items SELECT id + 5000000, 0, 0, val FROM items');
 $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'stopped after blocks were used again');
 
 # CREATE INDEX
-$node->safe_psql('postgres', "SELECT make_data('more', 24000, 32, 40)");
+$node->sql("SELECT make_data('more', 24000, 32, 40)");
 $session = start_psql($node, 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
 ok(defined wait_for_progress($node, 'building index', $session), 'the build had begun');
 $node->stop('immediate');
 finish_psql($session);
 $node->start;
-is($node->safe_psql('postgres', "SELECT count(*) FROM pg_class WHERE relname = 'more_idx'"), '0',
+is($node->sql("SELECT count(*) FROM pg_class WHERE relname = 'more_idx'"), '0',
 	'an index whose build was stopped is not there');
-$node->safe_psql('postgres', 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
+$node->sql('CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
 $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'stopped after CREATE INDEX', 'more');

@@ -8,23 +8,22 @@ my $node = service_node('main', conf => "gpugraph.device_memory = 2MB\n",
 	init => { allows_streaming => 1 });
 
 # items takes some 0.8 MB on the device; too_big does not fit
-$node->safe_psql('postgres', 'CREATE USER stranger');
+$node->sql('CREATE USER stranger');
 unserved { make_items($node, 4000, 16) };
 unserved {
-	$node->safe_psql('postgres',
-		"SELECT make_data('too_big', 4000, 128, 40);
+	$node->sql("SELECT make_data('too_big', 4000, 128, 40);
 		CREATE INDEX too_big_idx ON too_big USING gpugraph (val vector_l2_ops);
 		CREATE UNLOGGED TABLE forgotten AS SELECT * FROM items LIMIT 100;
 		CREATE INDEX forgotten_idx ON forgotten USING gpugraph (val vector_l2_ops)");
 };
-$node->safe_psql('postgres', 'VACUUM ANALYZE');
+$node->sql('VACUUM ANALYZE');
 
 # Of an index's row; of the view on another server, or as another user, where asked.
 sub seen
 {
 	my ($expression, $index, $on, %options) = @_;
 	$index ||= 'items_idx';
-	return ($on || $node)->safe_psql('postgres',
+	return ($on || $node)->sql(
 		"SELECT $expression FROM gpugraph_indexes WHERE indexname = '$index'", %options);
 }
 
@@ -33,7 +32,7 @@ sub hint { return seen("coalesce(hint, 'none')", @_) }
 # ---- on the way to the device
 is(seen("concat_ws(' ', coalesce(device, -1), state, queries_gpu, queries_cpu, hint)"),
 	'-1 cpu 0 0', 'nobody has asked for the index: nothing to do');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'loaded');
 is(seen("concat_ws(' ', device, state, queries_gpu, queries_cpu, hint)"), '0 ready 20 0',
 	'the device answers: nothing to do');
@@ -42,9 +41,9 @@ is(seen("concat_ws(' ', device, state, queries_gpu)", 'items_idx', $node,
 	'0 ready 20', 'and everybody may know');
 
 # ---- evicted, and queried only as the CPU's by choice: nothing is missed
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
-$node->safe_psql('postgres', 'SELECT gpugraph_stat_reset()');
+$node->sql('SELECT gpugraph_stat_reset()');
 unserved { is(truth($node), '1.0000 0 20', 'the CPU answers by the setting') };
 is(seen("concat_ws(' ', state, queries_gpu, queries_cpu, hint)"), 'cpu 0 20',
 	'who has chosen the CPU gets no hint');
@@ -52,19 +51,19 @@ is(seen("concat_ws(' ', state, queries_gpu, queries_cpu, hint)"), 'cpu 0 20',
 # ---- a load that does not fit
 $node->psql('postgres', "SELECT gpugraph_prewarm('too_big_idx')");
 is(wait_for_state($node, 'failed', 'too_big_idx'), 'failed', 'an index that does not fit');
-$node->safe_psql('postgres', "SET enable_seqscan = off;
+$node->sql("SET enable_seqscan = off;
 	SELECT id FROM too_big ORDER BY val <-> (SELECT val FROM too_big LIMIT 1) LIMIT 1");
 is(seen("device || ' ' || state", 'too_big_idx'), '0 failed', 'the state is told');
 like(hint('too_big_idx'), qr/^The CPU answers\. .*device_memory/, 'and why the CPU answers');
 
 # ---- queries came, and the index is gone from the device again
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
-$node->safe_psql('postgres', "SET enable_seqscan = off;
+$node->sql("SET enable_seqscan = off;
 	SELECT id FROM items ORDER BY val <-> (SELECT val FROM items LIMIT 1) LIMIT 1");
 wait_for_state($node, 'ready');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
 like(hint(), qr/gpugraph_prewarm/, 'an index that a device should answer for, and does not');
 
@@ -103,9 +102,9 @@ like(hint(), qr/^REINDEX INDEX: .*format version 1/, 'a format of another versio
 like(hint('forgotten_idx'), qr/^REINDEX INDEX: .*corrupt/, 'a corrupt index: REINDEX');
 is(seen('coalesce(rows, -1)'), -1, 'what cannot be read is NULL');
 is(seen('rows', 'too_big_idx'), 4000, 'the other indexes are told');
-is($node->safe_psql('postgres', 'BEGIN; SELECT count(*) FROM gpugraph_indexes; SELECT 7; COMMIT'),
+is($node->sql('BEGIN; SELECT count(*) FROM gpugraph_indexes; SELECT 7; COMMIT'),
 	"3\n7", 'the transaction goes on');
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx; REINDEX INDEX forgotten_idx');
+$node->sql('REINDEX INDEX items_idx; REINDEX INDEX forgotten_idx');
 is(seen('rows'), 4000, 'REINDEX mends it');
 
 finish_test($node);

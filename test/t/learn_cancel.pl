@@ -39,19 +39,19 @@ SELECT count(*) > 5, count(DISTINCT done) > 5, bool_and(done <= total), max(tota
 	FROM seen WHERE phase = 'building index: learning edges'
 SUM
 isnt(backend_pid($node, 'FOR i IN 1 .. 20000'), '', 'somebody watches');
-$node->safe_psql('postgres', 'SET max_parallel_maintenance_workers = 0; SELECT learn()');
+$node->sql('SET max_parallel_maintenance_workers = 0; SELECT learn()');
 is(finish_psql($watcher), '', 'until it is over');
 my $seen = $watcher->{out} =~ s/\n$//r;
 is($seen, 't|t|t|6000|t|0', 'the rows that are measured are counted');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_stat_progress_create_index'), 0,
+is($node->sql('SELECT count(*) FROM pg_stat_progress_create_index'), 0,
 	'nothing is shown afterwards');
-$node->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
+$node->sql("SELECT gpugraph_forget('items_idx')");
 
 # how long it takes; what it does is undone
 my $start = time;
-$node->safe_psql('postgres', 'SELECT learn()');
+$node->sql('SELECT learn()');
 my $ms = 1000 * (time - $start);
-$node->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
+$node->sql("SELECT gpugraph_forget('items_idx')");
 my $before = state_of();
 my $generation = merge_info($node, 'generation');
 my $cancelled = 0;
@@ -68,7 +68,7 @@ for my $step (1 .. 16)
 		last if $cancelled > 5 || $timeout == 1;
 		# the machine was busier when it was measured: that long it takes at most
 		$ms = $timeout;
-		$node->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
+		$node->sql("SELECT gpugraph_forget('items_idx')");
 		$before = state_of();
 		$generation = merge_info($node, 'generation');
 		redo;
@@ -80,7 +80,7 @@ for my $step (1 .. 16)
 cmp_ok($cancelled, '>', 5, 'some were cancelled');
 
 # and forgetting
-$node->safe_psql('postgres', 'SELECT learn()');
+$node->sql('SELECT learn()');
 $before = state_of();
 for my $step (1 .. 4)
 {

@@ -42,11 +42,11 @@ my %cases = (
 my @names = sort keys %cases;
 my $node = new_node('main');
 my %file;
-$node->safe_psql('postgres', "SELECT make_data('source', 600, 16, 20);
+$node->sql("SELECT make_data('source', 600, 16, 20);
 	SELECT make_data('asked', 300, 16, 7)");
 for my $name (@names)
 {
-	$node->safe_psql('postgres', "CREATE TABLE $name AS SELECT * FROM source;
+	$node->sql("CREATE TABLE $name AS SELECT * FROM source;
 		CREATE INDEX ${name}_idx ON $name USING gpugraph (val vector_l2_ops)
 			WITH (graph_degree = 8, seal_rows = 100);
 		SELECT gpugraph_learn('${name}_idx', array_agg(val), 4) FROM asked");
@@ -78,7 +78,7 @@ for my $name (@names)
 	is($rc, 0, "$name: REINDEX");
 	my $warning = qr/WARNING:  the sample of queries of index "${name}_idx" cannot be read/;
 	like($err, $said ? qr/$warning\nDETAIL: .*\nHINT/ : qr/^$/, "$name: it tells what is lost");
-	is($node->safe_psql('postgres', "SELECT sample_queries FROM gpugraph_index_info($index)"), 0,
+	is($node->sql("SELECT sample_queries FROM gpugraph_index_info($index)"), 0,
 		"$name: there is no sample");
 	index_is_complete($node, $name, $name);
 }

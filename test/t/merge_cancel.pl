@@ -7,14 +7,14 @@ use Time::HiRes qw(time);
 my $node = new_node('cancel');
 make_source($node, 4000, 32, 'seal_rows = 0');
 my $merge = "SELECT gpugraph_merge('items_idx')";
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM source');
+$node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM source');
 
 # how long one takes
-$node->safe_psql('postgres', 'CREATE TABLE copy (id bigint, val vector(32));
+$node->sql('CREATE TABLE copy (id bigint, val vector(32));
 	CREATE INDEX copy_idx ON copy USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
 	INSERT INTO copy SELECT id, val FROM items');
 my $start = time;
-$node->safe_psql('postgres', "SELECT gpugraph_merge('copy_idx')");
+$node->sql("SELECT gpugraph_merge('copy_idx')");
 my $ms = 1000 * (time - $start);
 my ($cancelled, $done) = (0, 0);
 
@@ -34,13 +34,13 @@ for my $step (1 .. 24)
 		$done++;
 		# the machine may have been busier when it was measured: that long it takes at most
 		$ms = $timeout if $timeout < $ms;
-		$node->safe_psql('postgres', 'INSERT INTO items SELECT id + nextval(\'numbers\') * 10000,
+		$node->sql('INSERT INTO items SELECT id + nextval(\'numbers\') * 10000,
 			cat, big, val FROM source WHERE id <= 300');
 	}
 	index_is_complete($node, "step $step") if $step % 4 == 0;
 }
 cmp_ok($cancelled, '>', 5, 'some were cancelled');
-is($node->safe_psql('postgres', $merge), 't', 'the next one does it');
+is($node->sql($merge), 't', 'the next one does it');
 index_is_complete($node, 'merged');
 
 # by pg_cancel_backend() and by the end of the session, with VACUUM merging
@@ -48,46 +48,46 @@ for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 {
 	for my $round (1 .. 3)
 	{
-		$node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300); INSERT INTO items
+		$node->sql('ALTER INDEX items_idx SET (seal_rows = 300); INSERT INTO items
 			SELECT id + nextval(\'numbers\') * 10000, cat, big, val FROM source');
 		my $session = start_psql($node, 'VACUUM items');
 		my $pid;
 
 		wait_for(
 			sub {
-				$pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
+				$pid = $node->sql("SELECT pid FROM pg_locks
 					WHERE locktype = 'object' AND objid = 'items_idx'::regclass");
 				return $pid ne '' || has_ended($session);
 			});
-		$node->safe_psql('postgres', "SELECT $how($pid)") if $pid ne '';
+		$node->sql("SELECT $how($pid)") if $pid ne '';
 		finish_psql($session);
 	}
 	index_is_complete($node, "VACUUM ended by $how");
-	$node->safe_psql('postgres', 'VACUUM items');
+	$node->sql('VACUUM items');
 	cmp_ok(merge_info($node, 'delta_rows'), '<', 300, "VACUUM after one that $how ended: merges");
 	index_is_complete($node, "VACUUM after one that $how ended");
 }
 
 # no space is lost for good: after two merges all that is in no array is free, and is used again
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id > 10000');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('DELETE FROM items WHERE id > 10000');
+$node->sql('VACUUM items');
 for (1 .. 3)
 {
-	$node->safe_psql('postgres', 'INSERT INTO items SELECT id + nextval(\'numbers\') * 10000,
+	$node->sql('INSERT INTO items SELECT id + nextval(\'numbers\') * 10000,
 		cat, big, val FROM source WHERE id <= 100');
-	$node->safe_psql('postgres', $merge);
+	$node->sql($merge);
 }
-is($node->safe_psql('postgres', "SELECT total_bytes - 8192 - vectors_bytes - adjacency_bytes -
+is($node->sql("SELECT total_bytes - 8192 - vectors_bytes - adjacency_bytes -
 	tids_bytes - pivots_bytes - delta_bytes - free_bytes < 65536
 	FROM gpugraph_index_info('items_idx')"),
 	't', 'each block is in an array or free');
 my $size = merge_info($node, 'total_bytes');
 for (1 .. 6)
 {
-	$node->safe_psql('postgres', 'INSERT INTO items SELECT id + nextval(\'numbers\') * 10000,
+	$node->sql('INSERT INTO items SELECT id + nextval(\'numbers\') * 10000,
 		cat, big, val FROM source WHERE id <= 100');
 	$node->psql('postgres', "SET statement_timeout = " . (1 + int($ms / 4)) . "; $merge");
-	$node->safe_psql('postgres', $merge);
+	$node->sql($merge);
 }
 # a merge of the worker's may hold some back for a while
 cmp_ok(merge_info($node, 'total_bytes'), '<=', 1.5 * $size, 'free blocks are used again');

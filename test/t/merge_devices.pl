@@ -10,9 +10,8 @@ my $node = service_node('mergedevs', conf => <<'CONF');
 gpugraph.devices = '0,1'
 gpugraph.device_timeout = 0
 CONF
-sub sql { return $node->safe_psql('postgres', $_[0]) }
-ok(defined wait_for(sub {
-	return sql("SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 2; }),
+sub sql { return $node->sql($_[0]) }
+ok_in_time(sub { sql("SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 2 },
 	'two devices');
 make_source($node, 12000, 16, 'seal_rows = 6000, segment_rows = 6000');
 
@@ -23,7 +22,7 @@ sub nothing_left
 {
 	my ($what) = @_;
 	sql("SELECT gpugraph_evict(relid) FROM gpugraph_stat_index WHERE device IS NOT NULL");
-	ok(defined wait_for(sub { return busy() == 0 }), $what);
+	ok_in_time(sub { return busy() == 0 }, $what);
 	return;
 }
 
@@ -42,7 +41,7 @@ sql('CREATE TABLE others AS SELECT * FROM source WHERE id <= 6000;
 nothing_left('no index is on a device');
 set_fault($node, 'graph_hold');
 my $session = start_psql($node, "SELECT gpugraph_merge('others_idx')");
-ok(defined wait_for(sub { return busy() == 1 }), 'a device has the first merge');
+ok_in_time(sub { return busy() == 1 }, 'a device has the first merge');
 sql("SET gpugraph.fault = none; SELECT gpugraph_merge('more_idx')");
 set_fault($node);
 is(finish_psql($session), '', 'both end');
@@ -56,16 +55,15 @@ is(merge_info($node, 'segments'), 2, 'two segments that are to be merged');
 set_fault($node, 'graph_hold');
 sql('ALTER INDEX items_idx RESET (segment_rows)');
 sql('VACUUM items');
-ok(defined wait_for(sub { return busy() == 1 }), 'a device holds their merge');
+ok_in_time(sub { return busy() == 1 }, 'a device holds their merge');
 sql("INSERT INTO items SELECT nextval('numbers'), cat, big,
 	(SELECT array_agg(x + sin(id))::real[]::vector(16) FROM unnest(val::real[]) x)
 	FROM source WHERE id <= 6600");
-ok(defined wait_for(sub { return busy() == 2 }), 'the other one holds that of new rows');
+ok_in_time(sub { return busy() == 2 }, 'the other one holds that of new rows');
 is(merge_info($node, 'segments'), 2, 'both are under way');
 set_fault($node);
-ok(defined wait_for(sub { return built() =~ /^[23] [23]$/ }), 'each device builds') or
-	diag(built());
-ok(defined wait_for(sub { return busy() == 0 }), 'and ends');
+ok_in_time(sub { return built() =~ /^[23] [23]$/ }, 'each device builds') or diag(built());
+ok_in_time(sub { return busy() == 0 }, 'and ends');
 nothing_left('all memory is given back');
 index_is_complete($node, 'one within the other');
 

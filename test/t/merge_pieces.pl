@@ -19,7 +19,7 @@ gpugraph.fault = graph_hold
 gpugraph.device_timeout = 0
 CONF
 make_source($node, 1000, 500, 'seal_rows = 0, graph_degree = 8, intermediate_graph_degree = 16');
-$node->safe_psql('postgres', $_)
+$node->sql($_)
 	for (new_rows(1000)) x 4, 'REINDEX INDEX items_idx',
 	'ALTER INDEX items_idx SET (seal_rows = 10)', "SELECT gpugraph_prewarm('items_idx')";
 
@@ -29,17 +29,13 @@ sub insert_and_seal
 	my ($rows) = @_;
 	my $looks = 0;
 
-	$node->safe_psql('postgres', new_rows($rows));
+	$node->sql(new_rows($rows));
 	wait_for(sub { return merge_info($node, 'delta_rows') < 10 || ++$looks > 50 });
 	return;
 }
 
-ok(defined wait_for(
-		sub {
-			return 1 if holds_graph($node);
-			insert_and_seal(100);
-			return 0;
-		}), 'the device holds a merge');
+ok_in_time(sub { return 1 if holds_graph($node); insert_and_seal(100); return 0; },
+	'the device holds a merge');
 
 # twice eleven small seals make two segments, and with a larger one these make one of 23 pieces
 for (1 .. 6)
@@ -48,14 +44,13 @@ for (1 .. 6)
 	insert_and_seal(32);
 }
 insert_and_seal(8) for 1 .. 20;
-ok(defined wait_for(sub { return holds_graph($node) }), 'the large merge is still under way');
+ok_in_time(sub { return holds_graph($node) }, 'the large merge is still under way');
 is(of_device($node, 'merges'), 0, 'the device has built no graph');
 cmp_ok(merge_info($node, 'delta_rows'), '<', 10, 'what came meanwhile is sealed');
 index_is_complete($node, 'many pieces');
 
-$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = none');
-$node->reload;
-ok(defined wait_for(sub { return merge_info($node, 'segments') <= 4 }), 'segments are few');
+alter_system($node, 'SET gpugraph.fault = none');
+ok_in_time(sub { return merge_info($node, 'segments') <= 4 }, 'segments are few');
 index_is_complete($node, 'the large merge is done');
 unlike(slurp_file($node->logfile), qr/corrupt|PANIC|ERROR:/, 'no error');
 

@@ -5,7 +5,7 @@ use Merging;
 
 my $node = merging_node('retry');
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE items (id int, val vector(8)) WITH (autovacuum_enabled = off);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (seal_rows = 500);
 CREATE FUNCTION fill(a int, b int) RETURNS void LANGUAGE sql AS $$
@@ -20,31 +20,28 @@ sub merge_fails
 	my ($from) = @_;
 	my $rest = hold_at($node, 'merge');
 
-	$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = hold_merge');
-	$node->reload;
-	$node->safe_psql('postgres', "SELECT fill($from, $from + 2999)");
+	alter_system($node, 'SET gpugraph.fault = hold_merge');
+	$node->sql("SELECT fill($from, $from + 2999)");
 	rests_at($node, 'merge');
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
-	$node->reload;
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	alter_system($node, 'RESET gpugraph.fault');
+	$node->sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE backend_type = 'gpugraph merge worker'");
 	finish_psql($rest);
-	return defined wait_for(sub { $node->safe_psql('postgres',
+	return defined wait_for(sub { $node->sql(
 		'SELECT phase FROM gpugraph_stat_merge') eq 'failed' });
 }
 
 ok(merge_fails(1), 'a merge fails');
-$node->safe_psql('postgres', "SELECT fill(10001, 20000)");
+$node->sql("SELECT fill(10001, 20000)");
 cmp_ok(merge_info($node, 'delta_rows'), '>', 10000, 'rows that come then are not merged at once');
-is($node->safe_psql('postgres', 'SELECT phase FROM gpugraph_stat_merge'), 'failed', 'the view');
-ok(defined wait_for(sub { merge_info($node, 'delta_rows') < 1000 }), 'but later');
+is($node->sql('SELECT phase FROM gpugraph_stat_merge'), 'failed', 'the view');
+ok_in_time(sub { merge_info($node, 'delta_rows') < 1000 }, 'but later');
 index_is_complete($node, 'with a worker');
 
 ok(merge_fails(30001), 'another merge fails');
-$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.merge_workers = 0');
-$node->reload;
-$node->safe_psql('postgres', 'SELECT fill(40001, 43000)');
-$node->safe_psql('postgres', 'VACUUM items');
+alter_system($node, 'SET gpugraph.merge_workers = 0');
+$node->sql('SELECT fill(40001, 43000)');
+$node->sql('VACUUM items');
 cmp_ok(merge_info($node, 'delta_rows'), '<', 1000, 'without a worker VACUUM merges');
 index_is_complete($node, 'without a worker');
 

@@ -4,7 +4,7 @@ use Gpugraph;
 use Merging;
 
 my $node = merging_node('reuse');
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT setseed(0.5);
 CREATE TABLE items (id int, val vector(64)) WITH (vacuum_truncate = off);
 CREATE FUNCTION fill(part int) RETURNS SETOF items LANGUAGE sql VOLATILE AS
@@ -23,20 +23,19 @@ for my $cycle (1 .. 5)
 	my $part = $cycle % 8;
 
 	# before VACUUM, since its snapshot would keep a worker from compacting
-	$node->safe_psql('postgres', "CREATE TABLE more AS SELECT * FROM fill($part)");
-	$node->safe_psql('postgres', "DELETE FROM items WHERE (id >> $part) & 1 = 1");
-	$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
-	ok(defined wait_for(sub { merge_info($node, 'dead_rows') <= 1000 }),
-		"cycle $cycle: dead rows are gone");
+	$node->sql("CREATE TABLE more AS SELECT * FROM fill($part)");
+	$node->sql("DELETE FROM items WHERE (id >> $part) & 1 = 1");
+	$node->sql('VACUUM (FREEZE) items');
+	ok_in_time(sub { merge_info($node, 'dead_rows') <= 1000 }, "cycle $cycle: dead rows are gone");
 	# each time the worker has done with it, so that the size does not depend on its speed
 	my $merged = grep {
 		my $i = $_;
 
-		$node->safe_psql('postgres', "INSERT INTO items SELECT * FROM more WHERE id % 8 = $i");
+		$node->sql("INSERT INTO items SELECT * FROM more WHERE id % 8 = $i");
 		defined wait_for(sub { merge_info($node, 'delta_rows') < 500 });
 	} 0 .. 7;
 	is($merged, 8, "cycle $cycle: new rows are merged");
-	$node->safe_psql('postgres', 'DROP TABLE more');
+	$node->sql('DROP TABLE more');
 	push @sizes, sprintf '%.2f', merge_info($node, 'total_bytes') / $fresh;
 }
 note "sizes over the fresh index's: @sizes";

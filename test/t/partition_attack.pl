@@ -17,7 +17,7 @@ gpugraph.itopk_size = 10
 max_locks_per_transaction = 500
 CONF
 # 0 to 5 by cat, of which 0 has partitions of its own; 4 has its columns in another order
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('items', 2800, 8, 30);
 SELECT make_queries('items', 10);
 CREATE TABLE parts (LIKE items) PARTITION BY LIST (cat);
@@ -250,13 +250,12 @@ $err = join "\n", grep { !/^(NOTICE|DETAIL)/ } split /\n/, $err;
 is($out, '', "$nstatements statements: as without the indexes");
 is($err, '', 'none fails');
 cmp_ok(of_device($node, 'queries'), '>', 20, 'a device has answered');
-my $searched = $node->safe_psql('postgres',
-	join ' ', map { "SELECT is_searched(\$s\$$_\$s\$);" } @seen);
+my $searched = $node->sql(join ' ', map { "SELECT is_searched(\$s\$$_\$s\$);" } @seen);
 cmp_ok($searched =~ tr/t//, '>', @seen / 2, 'most are searched by the indexes of the partitions');
 
 # ---- other sessions write meanwhile
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE FUNCTION look(k int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	difference text;

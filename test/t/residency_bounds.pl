@@ -17,7 +17,7 @@ sub make_index
 	my ($columns, $options, $share) = @_;
 
 	leave_room($node, 'items_idx', 1000);
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 DROP INDEX items_idx;
 CREATE INDEX items_idx ON items USING gpugraph ($columns) WITH (seal_rows = 0 $options);
 SELECT gpugraph_prewarm('items_idx');
@@ -32,8 +32,7 @@ sub last_scan
 {
 	my ($sql, $columns) = @_;
 
-	return $node->safe_psql('postgres',
-		"$fast; $sql \\g /dev/null\nSELECT $columns FROM gpugraph_last_scan()");
+	return $node->sql("$fast; $sql \\g /dev/null\nSELECT $columns FROM gpugraph_last_scan()");
 }
 
 # Distances of all queries' nearest rows that pass, which do not name equal ones.
@@ -57,15 +56,15 @@ sub is_exact
 	my ($gpu, $cpu) = answered_by($node);
 	my $plan = $options{plan} || $fast;
 
-	my $found = $node->safe_psql('postgres', "$plan; $sql");
+	my $found = $node->sql("$plan; $sql");
 	my ($gpu_after, $cpu_after) = answered_by($node);
-	my $truth = $node->safe_psql('postgres', "$slow; $sql");
+	my $truth = $node->sql("$slow; $sql");
 
 	if (!is($found, $truth, "$what: $filter LIMIT $limit"))
 	{
 		# it failed once, on a busy machine, and nobody knows why
-		diag($node->safe_psql('postgres', "$plan; $sql") eq $truth ? 'right' : 'wrong again');
-		diag($node->safe_psql('postgres', "$plan; EXPLAIN (ANALYZE, VERBOSE) $sql;
+		diag($node->sql("$plan; $sql") eq $truth ? 'right' : 'wrong again');
+		diag($node->sql("$plan; EXPLAIN (ANALYZE, VERBOSE) $sql;
 			SELECT * FROM gpugraph_last_scan(); SELECT * FROM gpugraph_stat_index"));
 	}
 	is(join(' ', $gpu_after - $gpu, $cpu_after - $cpu), $options{answers} || '20 0',
@@ -83,7 +82,7 @@ for my $case ([ 'cat = 3', 10 ], [ 'cat < 6', 100 ], [ 'big = 7', 10 ], [ 'big =
 
 # clients that wait together share batches, and each has its own answer
 my $own = '(SELECT val FROM queries WHERE q = 1 + pg_backend_pid() % 20)';
-$node->safe_psql('postgres', <<"SQL");
+$node->sql(<<"SQL");
 $slow;
 CREATE TABLE answers AS SELECT q, c, array(SELECT (items.val <-> queries.val)::real FROM items
 	WHERE cat = c ORDER BY 1 LIMIT 10) AS d FROM queries, generate_series(0, 6) c;
@@ -111,7 +110,7 @@ cmp_ok($reranked, '<', 2000, '... are not all that match');
 # a longer answer than the list of bounds begins with the device, where it is not known before
 is(last_scan("SELECT id FROM items WHERE cat < 8 $query LIMIT 600", 'engine'), 'cpu',
 	'an answer that the list is too short for');
-is($node->safe_psql('postgres', <<"SQL"), '4160|t|t', 'a cursor that goes on to the end');
+is($node->sql(<<"SQL"), '4160|t|t', 'a cursor that goes on to the end');
 $fast;
 CREATE TEMP TABLE rows (n serial, id int, d float8);
 DO \$\$
@@ -132,15 +131,15 @@ my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $fas
 like($err, qr/has codes and no vectors/, 'engine cuda says that the end is the CPU\'s');
 
 # bitmaps of another index
-$node->safe_psql('postgres', 'CREATE INDEX items_id_idx ON items ((id % 37)); ANALYZE items');
+$node->sql('CREATE INDEX items_id_idx ON items ((id % 37)); ANALYZE items');
 my $bitmap = 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.engine = cuda';
-like($node->safe_psql('postgres', "$bitmap; EXPLAIN SELECT id FROM items WHERE id % 37 = 5 $query
+like($node->sql("$bitmap; EXPLAIN SELECT id FROM items WHERE id % 37 = 5 $query
 	LIMIT 10"), qr/GpugraphBitmapScan/, 'the planner restricts a scan to a bitmap');
 is_exact('bitmap', 'id % 37 = 5', 10, plan => $bitmap);
 is_exact('bitmap', 'id % 37 IN (5, 6, 11)', 60, plan => $bitmap);
 
 # ---- rows that come and go, and cancelled statements
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO items SELECT id + 50000, cat, big, val FROM items WHERE id % 10 = 0;
 INSERT INTO items SELECT id + 80000, cat, big, (SELECT val FROM items WHERE id = 53) FROM items
 	WHERE id <= 700;
@@ -153,10 +152,10 @@ for my $ms (1 .. 8)
 	$node->psql('postgres', "SET statement_timeout = $ms; $fast; " . nearest('cat < 6', 50, '<->'));
 }
 is_exact('after statements that were cancelled', 'cat < 6', 50);
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('VACUUM items');
 is_exact('after VACUUM', 'cat = 3', 10);
-$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_merge('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 is(of_index($node, 'rowless_segments'), '1', 'a merged segment has codes alone');
 is_exact('after a merge, equal rows', 'big = 53', 60);
 is_exact('after a merge', 'cat < 5', 100);
@@ -177,7 +176,7 @@ is_exact('float16', 'cat = 3', 10);
 is_exact('float16', 'cat < 6', 100);
 is(make_index('val vector_ip_ops, cat', ''), 'ready 1 1 0', 'inner product');
 is_exact('inner product', 'cat = 3', 10, operator => '<#>', answers => '0 20');
-$node->safe_psql('postgres', 'DROP INDEX items_idx;
+$node->sql('DROP INDEX items_idx;
 	ALTER TABLE items ALTER val TYPE halfvec(64);
 	CREATE INDEX items_idx ON items USING gpugraph (val halfvec_l2_ops);
 	ALTER TABLE queries ALTER val TYPE halfvec(64)');

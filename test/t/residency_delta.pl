@@ -11,7 +11,7 @@ gpugraph.device_memory = 5MB
 CONF
 
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 SELECT make_data('few', 2500, 32, 40);
 CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.val + b.val AS val
 	FROM few a, few b WHERE a.id <= 2400 AND b.id <= 10;
@@ -21,7 +21,7 @@ CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
 	WITH (seal_rows = 0, segment_rows = 4000);
 SQL
 };
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 
 # Rows go to the delta; queries ask for a refresh until the device has all of its full pages.
 my $rows = 50000;
@@ -61,25 +61,22 @@ cmp_ok(log_lines($node, qr/LOG: .*items_idx.* of 1 segments?, makes room for its
 index_is_complete($node, 'grown');
 
 # ---- with room for all again, what went comes back
-$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 20MB');
-$node->reload;
-ok(defined wait_for(sub { of_index($node, 'state') eq 'ready' }), 'with room all comes back');
+reload_with($node, 'gpugraph.device_memory = 20MB');
+ok_in_time(sub { of_index($node, 'state') eq 'ready' }, 'with room all comes back');
 is(of_device($node, 'loads'), $loads, 'without a new load');
 
 # ---- an index that was there as a whole
-$node->append_conf('postgresql.conf', 'gpugraph.device_memory = '
+reload_with($node, 'gpugraph.device_memory = '
 	. (int(of_index($node, 'bytes') / 1048576) + 2) . 'MB');
-$node->reload;
 is(of_index($node, 'missing_segments'), 0, 'just enough room for the whole');
 ok(grow(3000), 'it has the new rows');
 cmp_ok(of_index($node, 'missing_segments'), '>', 0, 'and is there in part');
 is(truth($node), '1.0000 20 0', 'both answer, and rightly');
 
 # ---- the delta alone is too large: an error, as ever
-$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 2MB');
-$node->reload;
-like(($node->psql('postgres', "SET statement_timeout = '60s';
-	SELECT gpugraph_prewarm('items_idx')"))[2], qr/it needs .* of device memory/,
+reload_with($node, 'gpugraph.device_memory = 2MB');
+like(error_of($node, "SET statement_timeout = '60s';
+	SELECT gpugraph_prewarm('items_idx')"), qr/it needs .* of device memory/,
 	'no room even for the delta');
 like(truth($node), qr/^1\.0000 /, 'answers are right');
 

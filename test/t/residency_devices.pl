@@ -11,8 +11,7 @@ gpugraph.device_memory = 64MB
 CONF
 unserved {
 	make_items($node, 4000, 16);
-	$node->safe_psql('postgres',
-		'CREATE TABLE other AS SELECT * FROM items;
+	$node->sql('CREATE TABLE other AS SELECT * FROM items;
 		CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops)');
 };
 
@@ -23,8 +22,7 @@ sub where_is
 
 sub of_one
 {
-	return $node->safe_psql('postgres',
-		"SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]");
+	return $node->sql("SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]");
 }
 
 sub wait_until
@@ -34,42 +32,38 @@ sub wait_until
 }
 
 ok(wait_until(0, 'up') && wait_until(1, 'up'), 'two devices');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('other_idx')");
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('other_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 is(where_is('other') . ' ' . where_is('items'), '0 ready 1 ready', 'each has one');
 truth_by_device($node, 'the first device\'s index', 'other');
 truth_by_device($node, 'the second device\'s index');
 
 # ---- one of them is away: the other one takes over, as far as it can
-$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_driver');
-$node->reload;
+alter_system($node, 'SET gpugraph.fault = no_driver');
 kill 'TERM', of_one(1, 'pid');
 ok(wait_until(1, 'broken'), 'the second device is away');
-$node->safe_psql('postgres',
-	"SET enable_seqscan = off; SET gpugraph.fault = device_memory;
+$node->sql("SET enable_seqscan = off; SET gpugraph.fault = device_memory;
 	SELECT id FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 5) LIMIT 5");
 is(wait_for_state($node, 'failed'), 'failed', 'the first one has no memory for its index');
 truth_by_cpu($node, 'neither has it');
 truth_by_device($node, 'the first device goes on', 'other');
 
 # ---- it comes back
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
-$node->reload;
+alter_system($node, 'RESET gpugraph.fault');
 ok(wait_until(1, 'up'), 'the second device is back');
-ok(defined wait_for(sub { return of_one(1, 'resident_indexes') == 1; }), 'with its index');
+ok_in_time(sub { of_one(1, 'resident_indexes') == 1 }, 'with its index');
 truth_by_device($node, 'a load that failed elsewhere does not matter');
 
 # ---- what fails on one device is tried on the other
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'), gpugraph_evict('other_idx')");
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('other_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx'), gpugraph_evict('other_idx')");
+$node->sql("SELECT gpugraph_prewarm('other_idx')");
 $node->psql('postgres', "SET gpugraph.fault = load; SELECT gpugraph_prewarm('items_idx')");
 is(where_is('other') . ' ' . where_is('items'), '0 ready 1 failed', 'a load fails on the second');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('other_idx')");
-$node->safe_psql('postgres',
-	'SET enable_seqscan = off;
+$node->sql("SELECT gpugraph_evict('other_idx')");
+$node->sql('SET enable_seqscan = off;
 	SELECT id FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 5) LIMIT 5');
 # the first has as much room now, and comes first
-ok(defined wait_for(sub { return of_one(0, 'resident_indexes') == 1; }), 'the first loads it');
+ok_in_time(sub { of_one(0, 'resident_indexes') == 1 }, 'the first loads it');
 truth_by_device($node, 'from there');
 is(of_one(1, 'resident_indexes'), 0, 'the second has nothing');
 

@@ -18,58 +18,55 @@ sub one_resident
 	return;
 }
 
-$node->safe_psql('postgres', $prewarm);
+$node->sql($prewarm);
 truth_by_device($node, 'before');
 
 # ---- REINDEX of other rows
-$node->safe_psql('postgres',
-	'UPDATE items SET val = other.val FROM items other WHERE other.id = 4001 - items.id');
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+$node->sql('UPDATE items SET val = other.val FROM items other WHERE other.id = 4001 - items.id');
+$node->sql('REINDEX INDEX items_idx');
 is(truth($node) =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'the first answers after REINDEX are right');
-$node->safe_psql('postgres', $prewarm);
+$node->sql($prewarm);
 truth_by_device($node, 'REINDEX');
 one_resident('REINDEX');
 
 # ---- REINDEX that is rolled back leaves the copy in use
-$node->safe_psql('postgres', 'BEGIN; REINDEX INDEX items_idx; ROLLBACK');
+$node->sql('BEGIN; REINDEX INDEX items_idx; ROLLBACK');
 truth_by_device($node, 'REINDEX rolled back');
 
 # ---- REINDEX CONCURRENTLY, CLUSTER, VACUUM FULL
-$node->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY items_idx');
-$node->safe_psql('postgres', $prewarm);
+$node->sql('REINDEX INDEX CONCURRENTLY items_idx');
+$node->sql($prewarm);
 truth_by_device($node, 'REINDEX CONCURRENTLY');
 one_resident('REINDEX CONCURRENTLY');
-$node->safe_psql('postgres', 'CLUSTER items USING items_pkey');
-$node->safe_psql('postgres', $prewarm);
+$node->sql('CLUSTER items USING items_pkey');
+$node->sql($prewarm);
 truth_by_device($node, 'CLUSTER');
 one_resident('CLUSTER');
 
 # ---- TRUNCATE
-$node->safe_psql('postgres',
-	'CREATE TABLE kept AS SELECT * FROM items WHERE id > 100; TRUNCATE items');
-is($node->safe_psql('postgres',
-	'SELECT use_index(true);
+$node->sql('CREATE TABLE kept AS SELECT * FROM items WHERE id > 100; TRUNCATE items');
+is($node->sql('SELECT use_index(true);
 	SELECT count(*) FROM (SELECT * FROM items ORDER BY val <-> (SELECT val FROM kept LIMIT 1)) s'),
 	"\n0", 'a truncated table has no rows');
-$node->safe_psql('postgres', 'INSERT INTO items SELECT * FROM kept; REINDEX INDEX items_idx');
-$node->safe_psql('postgres', $prewarm);
+$node->sql('INSERT INTO items SELECT * FROM kept; REINDEX INDEX items_idx');
+$node->sql($prewarm);
 truth_by_device($node, 'TRUNCATE');
 one_resident('TRUNCATE');
 
 # ---- DROP, rolled back and done, while it is loaded over and over
-$node->safe_psql('postgres', 'BEGIN; DROP INDEX items_idx; ROLLBACK');
+$node->sql('BEGIN; DROP INDEX items_idx; ROLLBACK');
 truth_by_device($node, 'DROP rolled back');
 my $storm = start_psql($node, ("SELECT gpugraph_evict('items_idx')", $prewarm) x 100);
 wait_for(sub { of_device($node, 'loads') > 20 });
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
+$node->sql('DROP INDEX items_idx');
 finish_psql($storm);
-ok(defined wait_for(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' }),
+ok_in_time(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' },
 	'DROP INDEX gives the memory back');
-is($node->safe_psql('postgres', 'SELECT use_index(true); SELECT count(*) FROM items'), "\n3900",
+is($node->sql('SELECT use_index(true); SELECT count(*) FROM items'), "\n3900",
 	'the table is there');
 
 # ---- DROP DATABASE
-$node->safe_psql('postgres', 'CREATE DATABASE other');
+$node->sql('CREATE DATABASE other');
 $node->safe_psql('other', <<'SQL');
 CREATE EXTENSION vector; CREATE EXTENSION gpugraph;
 CREATE TABLE t AS SELECT i AS id, ARRAY[i, i % 7, i % 11]::vector(3) AS val
@@ -77,11 +74,10 @@ CREATE TABLE t AS SELECT i AS id, ARRAY[i, i % 7, i % 11]::vector(3) AS val
 CREATE INDEX t_idx ON t USING gpugraph (val vector_l2_ops);
 SELECT gpugraph_prewarm('t_idx');
 SQL
-is($node->safe_psql('postgres',
-	"SELECT state FROM gpugraph_stat_index WHERE datname = 'other' AND index IS NULL"), 'ready',
-	'an index of another database is seen, but has no name here');
-$node->safe_psql('postgres', 'DROP DATABASE other');
-ok(defined wait_for(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' }),
+is($node->sql("SELECT state FROM gpugraph_stat_index WHERE datname = 'other' AND index IS NULL"),
+	'ready', 'an index of another database is seen, but has no name here');
+$node->sql('DROP DATABASE other');
+ok_in_time(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' },
 	'DROP DATABASE gives the memory back');
 
 is(log_lines($node, qr/(PANIC|TRAP|ERROR:.*gpugraph)/), 0, 'nothing was said of it in the log');

@@ -6,19 +6,18 @@ use Residency;
 my $node = service_node('limit', conf => "gpugraph.device_memory = 2MB\n");
 
 # three tables of the same rows, whose indexes take some 0.8 MB each on the device
-$node->safe_psql('postgres', "SELECT make_data('a', 4000, 16, 40); CREATE TABLE b AS TABLE a;
+$node->sql("SELECT make_data('a', 4000, 16, 40); CREATE TABLE b AS TABLE a;
 	CREATE TABLE c AS TABLE a");
 for my $t (qw(a b c))
 {
 	unserved {
-		$node->safe_psql('postgres',
-			"CREATE INDEX ${t}_idx ON $t USING gpugraph (val vector_l2_ops)");
+		$node->sql("CREATE INDEX ${t}_idx ON $t USING gpugraph (val vector_l2_ops)");
 	};
 }
-$node->safe_psql('postgres', "SELECT make_queries('a', 20)");
-$node->safe_psql('postgres', 'VACUUM ANALYZE');
+$node->sql("SELECT make_queries('a', 20)");
+$node->sql('VACUUM ANALYZE');
 
-sub prewarm { return $node->safe_psql('postgres', "SELECT gpugraph_prewarm('$_[0]_idx')") }
+sub prewarm { return $node->sql("SELECT gpugraph_prewarm('$_[0]_idx')") }
 sub states { return join ' ', map { state_of($node, "${_}_idx") } qw(a b c) }
 
 my $bytes = prewarm('a');
@@ -36,19 +35,16 @@ truth_by_device($node, 'the third', 'c');
 
 # ---- a query asks for the second; what is there gives way when it has been there for a while,
 # 20 times as long as its load took
-ok(defined wait_for(
+ok_in_time(
 		sub {
-			return $node->safe_psql('postgres',
+			$node->sql(
 				"SELECT bool_and(clock_timestamp() > loaded_at + 21 * load_seconds * interval '1 s')
 				FROM gpugraph_stat_index
-				WHERE relid IN ('a_idx'::regclass, 'c_idx'::regclass)") eq 't';
-		}),
+				WHERE relid IN ('a_idx'::regclass, 'c_idx'::regclass)") eq 't'
+		},
 	'both have been there for a while');
-ok(defined wait_for(
-		sub {
-			$node->safe_psql('postgres', "SELECT recall('b', '<->', 1)");
-			return state_of($node, 'b_idx') eq 'ready';
-		}),
+ok_in_time(
+	sub { $node->sql("SELECT recall('b', '<->', 1)"); return state_of($node, 'b_idx') eq 'ready'; },
 	'queries bring the second back');
 is(states(), 'absent ready ready', 'in place of the first');
 truth_by_device($node, 'the second', 'b');
@@ -56,16 +52,14 @@ cmp_ok(of_device($node, 'resident_bytes'), '<=', 2 * 1024 * 1024, 'the limit is 
 
 # ---- too large for the limit
 unserved {
-	$node->safe_psql('postgres',
-		"SELECT make_data('big', 9000, 64, 40);
+	$node->sql("SELECT make_data('big', 9000, 64, 40);
 		CREATE INDEX big_idx ON big USING gpugraph (val vector_l2_ops)");
 };
-like(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[2],
+like(error_of($node, "SELECT gpugraph_prewarm('big_idx')"),
 	qr/could not load index "big_idx".*needs \d+ kB of device memory.*allows 2048 kB/s,
 	'prewarm of what is too large fails with the sizes');
 is(states(), 'absent ready ready', 'nothing was evicted for it');
-is($node->safe_psql('postgres',
-	"SELECT count(*)
+is($node->sql("SELECT count(*)
 	FROM (SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5) s"),
 	5, 'its queries are answered');
 is(of_index($node, "state || ' ' || cpu_memory", 'big_idx'), 'failed 1',
@@ -73,45 +67,37 @@ is(of_index($node, "state || ' ' || cpu_memory", 'big_idx'), 'failed 1',
 ok(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[0] != 0,
 	'a second try fails, too');
 is(log_lines($node, qr/LOG: .*could not load index "big_idx"/), 1, 'the log says it once');
-like(($node->psql('postgres',
-	"SET gpugraph.engine = cuda;
-	SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5"))[2],
+like(error_of($node, "SET gpugraph.engine = cuda;
+	SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5"),
 	qr/ERROR/, 'with gpugraph.engine = cuda it is an error');
 
 # ---- a higher limit: it is tried again at once, a lower one: what is too much goes
-$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 20MB');
-$node->reload;
-ok(defined wait_for(
+reload_with($node, 'gpugraph.device_memory = 20MB');
+ok_in_time(
 		sub {
-			$node->safe_psql('postgres',
+			$node->sql(
 				"SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5");
 			return state_of($node, 'big_idx') eq 'ready';
-		}),
+		},
 	'it fits a higher limit');
 is(states(), 'absent ready ready', 'beside the others');
-$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 1MB');
-$node->reload;
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }),
-	'a lower limit is kept to');
+reload_with($node, 'gpugraph.device_memory = 1MB');
+ok_in_time(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }, 'a lower limit is kept to');
 
 # ---- lowered while a load is under way that was granted more: kept to as far as can be, and in
 # full once that is through
-$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 20MB');
-$node->reload;
-ok(defined wait_for(sub { of_device($node, 'limit_bytes') == 20 * 1024 * 1024 }),
-	'a higher limit again');
+reload_with($node, 'gpugraph.device_memory = 20MB');
+ok_in_time(sub { of_device($node, 'limit_bytes') == 20 * 1024 * 1024 }, 'a higher limit again');
 prewarm('a');
 set_fault($node, 'load_stall');
 my $loading = start_psql($node, "SELECT gpugraph_prewarm('big_idx')");
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') > 2_500_000 }), 'a load is under way');
+ok_in_time(sub { of_device($node, 'resident_bytes') > 2_500_000 }, 'a load is under way');
 is(state_of($node, 'big_idx'), 'loading', 'it is');
-$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 1MB');
-$node->reload;
-ok(defined wait_for(sub { state_of($node, 'a_idx') eq 'absent' }), 'what can go does');
+reload_with($node, 'gpugraph.device_memory = 1MB');
+ok_in_time(sub { state_of($node, 'a_idx') eq 'absent' }, 'what can go does');
 set_fault($node);
 finish_psql($loading);
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }),
-	'and the rest follows');
+ok_in_time(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }, 'and the rest follows');
 is(truth($node, 'c') =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'all the while answers are right');
 
 finish_test($node);

@@ -15,7 +15,7 @@ gpugraph.max_residents = 32
 CONF
 
 unserved {
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 SELECT make_data('items', 400, 4, 10);
 DO \$\$ BEGIN
 	FOR i IN 1 .. $n LOOP
@@ -43,21 +43,19 @@ SQL
 };
 
 # ---- a first round takes all entries there are
-$node->safe_psql('postgres', join ';',
-	map { "SELECT gpugraph_prewarm('t${_}_idx')" } 1 .. $entries);
+$node->sql(join ';', map { "SELECT gpugraph_prewarm('t${_}_idx')" } 1 .. $entries);
 is(of_device($node, "resident_indexes || ' ' || evictions"), "$entries 0", 'every entry is taken');
 
 # ---- queries of all indexes in turn: those that are there stay, and answer
-my $before = $node->safe_psql('postgres', 'SELECT sum(queries_gpu) FROM gpugraph_stat_index');
-$node->safe_psql('postgres', 'SELECT ask(50)');
+my $before = $node->sql('SELECT sum(queries_gpu) FROM gpugraph_stat_index');
+$node->sql('SELECT ask(50)');
 my $evictions = of_device($node, 'evictions');
-my $share = ($node->safe_psql('postgres', 'SELECT sum(queries_gpu) FROM gpugraph_stat_index')
-	- $before) / (50 * $n);
+my $share = ($node->sql('SELECT sum(queries_gpu) FROM gpugraph_stat_index') - $before) / (50 * $n);
 note("$evictions evictions, the device answered $share");
 cmp_ok($share, '>', 0.8, 'the device answers nearly all of them');
 
 # ---- who prewarms may
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('t${n}_idx')");
+$node->sql("SELECT gpugraph_prewarm('t${n}_idx')");
 is(state_of($node, "t${n}_idx"), 'ready', 'gpugraph_prewarm() finds a place');
 cmp_ok(of_device($node, 'resident_indexes'), '>=', $entries - 2, 'and takes few for it');
 

@@ -8,7 +8,7 @@ gpugraph.device_timeout = 20s
 gpugraph.merge_workers = 0
 CONF
 
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 sub whole { return devices_have_all($node) }
 sub all_forms { return query_forms($node) }
 
@@ -20,8 +20,7 @@ cmp_ok($recall, '>=', 0.95, "recall $recall on one device");
 # ---- a limit of a third
 sql('ALTER SYSTEM SET gpugraph.device_memory = \'' . int($bytes * 0.45 / 1048576 + 0.5) . "MB'");
 $node->reload;
-ok(defined wait_for(sub { return of_index($node, 'segments > ALL (device_segments)') eq 't' }),
-	'too small');
+ok_in_time(sub { return of_index($node, 'segments > ALL (device_segments)') eq 't' }, 'too small');
 ok(whole(), 'devices have all segments after a while') or die;
 is(who_answers($node), "$recall 20 0 0", 'they answer with the same recall');
 forms_agree(all_forms(), $forms, 'and every form of query as one device does');
@@ -43,7 +42,7 @@ for my $fault (qw(exit hang))
 	give_up_who_hangs($node, $restarts) if $fault eq 'hang';
 	is(finish_psql($asking) . $asking->{out}, "10\n", "$fault: an answer");
 	forms_agree(all_forms(), $forms, "$fault: the others, and the CPU, answer");
-	ok(defined wait_for(sub { return sql($up) == 4; }), "$fault: the device is back");
+	ok_in_time(sub { sql($up) == 4 }, "$fault: the device is back");
 	ok(whole(), "$fault: and has its share");
 	forms_agree(all_forms(), $forms, "$fault: afterwards");
 }
@@ -54,15 +53,13 @@ $node->reload;
 my $lost = sql('SELECT pid FROM gpugraph_stat_device WHERE resident_indexes > 0
 	ORDER BY device DESC LIMIT 1');
 kill 'TERM', $lost;
-ok(defined wait_for(sub { return log_lines($node, qr/device \d is not there: 1 found/) > 0; }),
-	'a device is gone');
+ok_in_time(sub { log_lines($node, qr/device \d is not there: 1 found/) > 0 }, 'a device is gone');
 forms_agree(all_forms(), $forms, 'gone: the others, and the CPU, answer');
 ok(whole(), 'gone: the others have its share');
 forms_agree(all_forms(), $forms, 'gone: afterwards');
 sql('ALTER SYSTEM RESET gpugraph.fault');
 $node->reload;
-ok(defined wait_for(sub {
-		return sql("SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 4; }),
+ok_in_time(sub { sql("SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 4 },
 	'gone: the device is back');
 forms_agree(all_forms(), $forms, 'gone: and all answer');
 

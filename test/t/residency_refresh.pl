@@ -15,7 +15,7 @@ my $query =
 
 # 3000 rows in the delta take three quarters of the memory
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE TABLE rows (id int, val vector(64));
 CREATE INDEX rows_idx ON rows USING gpugraph (val vector_l2_ops);
 INSERT INTO rows SELECT i,
@@ -23,55 +23,54 @@ INSERT INTO rows SELECT i,
 	FROM generate_series(1, 3000) i;
 SQL
 };
-my $bytes = $node->safe_psql('postgres', "SELECT gpugraph_prewarm('rows_idx')");
+my $bytes = $node->sql("SELECT gpugraph_prewarm('rows_idx')");
 cmp_ok($bytes, '>', 700_000, 'a copy takes more than half of what is allowed');
 
 # A query answered by the device, or not.
 sub by_device
 {
 	my ($before) = answered_by($node, 'rows_idx');
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10, 'ten rows')
-		if $node->safe_psql('postgres', "SET enable_seqscan = off; $query") != 10;
+	is($node->sql("SET enable_seqscan = off; $query"), 10, 'ten rows')
+		if $node->sql("SET enable_seqscan = off; $query") != 10;
 	my ($after) = answered_by($node, 'rows_idx');
 	return $after > $before;
 }
 ok(by_device(), 'the device answers');
 
 # ---- VACUUM gives back the delta's front: pages are numbered anew, so the copy is of no use
-$node->safe_psql('postgres', 'DELETE FROM rows WHERE id <= 1200');
-$node->safe_psql('postgres', 'VACUUM (FREEZE) rows');
-ok(defined wait_for(\&by_device),
+$node->sql('DELETE FROM rows WHERE id <= 1200');
+$node->sql('VACUUM (FREEZE) rows');
+ok_in_time(\&by_device,
 	'another generation, and no room for both copies: the device answers again');
 is(of_index($node, 'generation > 1', 'rows_idx'), 't', 'from a new copy');
 
 # ---- the delta grows: the copy is used as long as it has most of it
-$node->safe_psql('postgres', 'INSERT INTO rows SELECT id + 10000, val FROM rows WHERE id < 1700');
+$node->sql('INSERT INTO rows SELECT id + 10000, val FROM rows WHERE id < 1700');
 ok(by_device(), 'a longer delta: the device answers');
 my $pages = of_index($node, 'delta_pages', 'rows_idx');
-$node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 2700; VACUUM (FREEZE) rows');
-ok(defined wait_for(\&by_device), 'cut again: the device answers again');
+$node->sql('DELETE FROM rows WHERE id < 2700; VACUUM (FREEZE) rows');
+ok_in_time(\&by_device, 'cut again: the device answers again');
 
 # ---- the only segment goes, and loads fail: with gpugraph.engine = cuda that is an error, not a
 # wait
-$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 100MB');
-$node->reload;
-unserved { $node->safe_psql('postgres', 'REINDEX INDEX rows_idx'); };
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('rows_idx')");
-$node->safe_psql('postgres', <<'SQL');
+reload_with($node, 'gpugraph.device_memory = 100MB');
+unserved { $node->sql('REINDEX INDEX rows_idx'); };
+$node->sql("SELECT gpugraph_prewarm('rows_idx')");
+$node->sql(<<'SQL');
 INSERT INTO rows SELECT i,
 	(SELECT array_agg(sin(i * 17 + j * j)) FROM generate_series(1, 64) j)::vector
 	FROM generate_series(20001, 22000) i;
 SQL
-$node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 20001; VACUUM (FREEZE) rows');
+$node->sql('DELETE FROM rows WHERE id < 20001; VACUUM (FREEZE) rows');
 $query =~ s/2900/20005/;
-like(($node->psql('postgres',
+like(error_of($node,
 	"SET statement_timeout = '20s'; SET enable_seqscan = off; SET gpugraph.engine = cuda;
-	SET gpugraph.fault = load; $query"))[2],
+	SET gpugraph.fault = load; $query"),
 	qr/no GPU can search index "rows_idx".*The GPU, or the load of the index to it, failed/s,
 	'other segments, and loads fail: an error');
-is($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = load; $query"), 10,
+is($node->sql("SET enable_seqscan = off; SET gpugraph.fault = load; $query"), 10,
 	'else the CPU answers');
-ok(defined wait_for(\&by_device), 'until a load succeeds');
+ok_in_time(\&by_device, 'until a load succeeds');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
 finish_test($node);

@@ -10,7 +10,7 @@ max_locks_per_transaction = 256
 CONF
 
 unserved {
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 SELECT setseed(0.5);
 CREATE TABLE items (id int, part int, val vector(3)) PARTITION BY LIST (part);
 DO \$\$ BEGIN
@@ -25,14 +25,14 @@ SQL
 };
 
 my $residents = "count(*) FILTER (WHERE state = 'ready')";
-sub residents { return $node->safe_psql('postgres', "SELECT $residents FROM gpugraph_stat_index") }
+sub residents { return $node->sql("SELECT $residents FROM gpugraph_stat_index") }
 
 # The ten nearest rows and how many indexes a device, and the CPU, answered for.
 sub ask
 {
 	my ($by_index) = @_;
 
-	return $node->safe_psql('postgres', <<"SQL");
+	return $node->sql(<<"SQL");
 SELECT gpugraph_stat_reset();
 SET enable_seqscan = @{[ $by_index ? 'off' : 'on' ]};
 SET enable_indexscan = @{[ $by_index ? 'on' : 'off' ]};
@@ -54,7 +54,7 @@ sub all_answered
 	return;
 }
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT sum(gpugraph_prewarm(indexrelid)) FROM pg_index
 	JOIN pg_inherits ON inhrelid = indexrelid WHERE inhparent = 'items_idx'::regclass;
 SQL
@@ -63,13 +63,12 @@ is(of_device($node, "resident_indexes || ' ' || evictions"), "$n 0", 'and nothin
 all_answered('at first');
 
 $node->restart;
-ok(defined wait_for(sub { return residents() == $n; }), 'after a restart they come again');
+ok_in_time(sub { residents() == $n }, 'after a restart they come again');
 all_answered('after a restart');
 
 # ---- fewer may stay than were there
-$node->append_conf('postgresql.conf', 'gpugraph.max_residents = 100');
-$node->restart;
-ok(defined wait_for(sub { return residents() == 100; }), 'as many come again as may');
+restart_with($node, 'gpugraph.max_residents = 100');
+ok_in_time(sub { residents() == 100 }, 'as many come again as may');
 is((split /\n/, ask(1))[-2], (split /\n/, ask(0))[-2], 'and the CPU answers for the others');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal|damaged)/), 0, 'nothing bad is in the log');

@@ -8,7 +8,7 @@ my $node = four_device_node('spread', <<'CONF');
 gpugraph.merge_workers = 0
 CONF
 
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 sub places { return of_index($node, "devices::text || ' ' || device_segments::text") }
 
 sub same_answers
@@ -20,7 +20,7 @@ sub same_answers
 	return;
 }
 
-like(($node->psql('postgres', 'ALTER INDEX items_idx SET (devices = 17)'))[2],
+like(error_of($node, 'ALTER INDEX items_idx SET (devices = 17)'),
 	qr/value 17 out of bounds for option "devices"/, 'too many devices are refused');
 sql("SELECT gpugraph_prewarm('items_idx')");
 is(places(), '{0} {6}', 'an index is on one device');
@@ -29,10 +29,8 @@ same_answers('one device');
 # ---- a wish
 sql('ALTER INDEX items_idx SET (devices = 4)');
 my @by_cpu = ();
-ok(defined wait_for(sub {
-	push @by_cpu, who_answers($node);
-	return shares($node) eq '1 1 2 2';
-}), 'segments are spread over four devices') or diag(places());
+ok_in_time(sub { push @by_cpu, who_answers($node); return shares($node) eq '1 1 2 2'; },
+	'segments are spread over four devices') or diag(places());
 is(join(' ', grep { !/ 20 0 0$/ } @by_cpu), '', 'devices have all of them all the time');
 same_answers('four devices');
 
@@ -51,8 +49,7 @@ shares_are($node, '1 1 2 2', 'exit: it is spread over four devices again');
 sql('ALTER SYSTEM SET gpugraph.fault = no_device');
 $node->reload;
 kill 'TERM', sql('SELECT pid FROM gpugraph_stat_device WHERE device = 3');
-ok(defined wait_for(sub { return log_lines($node, qr/device 3 is not there: \d found/) > 0; }),
-	'a device is gone');
+ok_in_time(sub { log_lines($node, qr/device 3 is not there: \d found/) > 0 }, 'a device is gone');
 shares_are($node, '2 2 2', 'three devices have two segments each');
 same_answers('three devices');
 sql('ALTER SYSTEM RESET gpugraph.fault');
@@ -67,10 +64,8 @@ same_answers('two devices');
 
 # ---- the wish is taken back
 sql('ALTER INDEX items_idx RESET (devices)');
-ok(defined wait_for(sub {
-	who_answers($node);
-	return of_index($node, '6 = ANY (device_segments)') eq 't';
-}), 'one device has all again');
+ok_in_time(sub { who_answers($node); return of_index($node, '6 = ANY (device_segments)') eq 't'; },
+	'one device has all again');
 same_answers('one again');
 
 # ---- devices of unequal speed, where the CPU plays them
@@ -79,11 +74,11 @@ if (($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu')
 	sql("SELECT gpugraph_evict('items_idx')");
 	local $ENV{GPUGRAPH_SPEEDS} = '1,3,1,1';
 	$node->restart;
-	ok(defined wait_for(sub { return sql("SELECT count(*) FROM gpugraph_stat_device
-		WHERE state = 'up'") == 4; }), 'devices of other speeds');
+	ok_in_time(sub { sql("SELECT count(*) FROM gpugraph_stat_device
+		WHERE state = 'up'") == 4 }, 'devices of other speeds');
 	sql("ALTER INDEX items_idx SET (devices = 2); SELECT gpugraph_prewarm('items_idx')");
 	who_answers($node);
-	ok(defined wait_for(sub { return places() eq '{0,1} {2,4}'; }),
+	ok_in_time(sub { return places() eq '{0,1} {2,4}'; },
 		'the one that is three times as fast has four of six segments') or diag(places());
 	same_answers('unequal devices');
 }

@@ -6,7 +6,7 @@ my $node = four_device_node('spread_forms', <<'CONF');
 gpugraph.merge_workers = 0
 CONF
 
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 
 # ---- builds and merges have as many segments
 sql('ALTER INDEX items_idx SET (devices = 3); ALTER INDEX items_idx RESET (segment_rows);
@@ -26,7 +26,7 @@ for my $form ("SELECT gpugraph_learn('items_idx', (SELECT array_agg(val) FROM qu
 
 	sql($form);
 	sql("ALTER INDEX items_idx SET (devices = 1); SELECT gpugraph_evict('items_idx')");
-	ok(defined wait_for(sub { return state_of($node) eq 'absent' }), "$what: evicted");
+	ok_in_time(sub { return state_of($node) eq 'absent' }, "$what: evicted");
 	sql("SELECT gpugraph_prewarm('items_idx')");
 	is(shares($node), '3', "$what: on one device");
 	my $forms = query_forms($node);

@@ -8,7 +8,7 @@ use Time::HiRes qw(usleep time);
 my $seconds = 8;
 my $node = service_node('storm', conf => "gpugraph.device_memory = 4MB\nlog_statement = none\n");
 make_items($node, 4000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('other', 4000, 16, 40);
 CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops);
 CREATE SEQUENCE fresh START 100001;
@@ -100,20 +100,19 @@ for my $job (@running)
 }
 
 # ---- afterwards
-ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'the worker is up');
+ok_in_time(sub { of_device($node, 'state') eq 'up' }, 'the worker is up');
 cmp_ok(of_index($node, 'queries_gpu'), '>', 20, 'the device answered some of it');
-$node->safe_psql('postgres',
+$node->sql(
 	"DELETE FROM items WHERE id > 100000; VACUUM items; SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'afterwards');
 index_is_complete($node, 'afterwards');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'), gpugraph_evict('other_idx')");
-ok(defined wait_for(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' }),
+$node->sql("SELECT gpugraph_evict('items_idx'), gpugraph_evict('other_idx')");
+ok_in_time(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' },
 	'all memory is given back');
 # one may stay for a second
-ok(defined wait_for(sub {
-	$node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'") == 0
-}), 'no loader is left');
+ok_in_time(sub {
+	$node->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'") == 0
+}, 'no loader is left');
 is(log_lines($node, qr/PANIC|TRAP|signal 11|signal 6/), 0, 'nothing bad is in the log');
 
 finish_test($node);

@@ -7,7 +7,7 @@ use Time::HiRes qw(time);
 
 my $node = service_node('cancel', conf => "max_connections = 20\n");
 make_items($node, 4000, 16);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 
 # gpugraph.fault = stall holds a query back for a second, and as long as it is the server's setting
 my @slow = ('SET enable_seqscan = off', 'SET gpugraph.fault = stall', $nearest);
@@ -17,13 +17,13 @@ sub given_back
 {
 	my ($n, $what) = @_;
 
-	ok(defined wait_for(sub { abandoned() == $n }), "$what given back");
+	ok_in_time(sub { abandoned() == $n }, "$what given back");
 	return;
 }
 
 # ---- the stall itself
 my $start = time;
-is($node->safe_psql('postgres', join(';', @slow)), 10, 'a stalled query is answered');
+is($node->sql(join(';', @slow)), 10, 'a stalled query is answered');
 cmp_ok(time - $start, '>', 0.9, 'a second later');
 is(abandoned(), 0, 'nothing was abandoned');
 
@@ -68,7 +68,7 @@ for my $how (qw(pg_cancel_backend pg_terminate_backend))
 	my $waiting = start_psql($node, @slow);
 	my $pid = waiting_pid($node);
 
-	is($node->safe_psql('postgres', "SELECT $how($pid)"), 't', "$how of a query that waits");
+	is($node->sql("SELECT $how($pid)"), 't', "$how of a query that waits");
 	like(finish_psql($waiting), qr/cancel|terminat/, "$how ends it");
 	set_fault($node);
 	given_back($before + 1, "$how: its slot is");
@@ -84,8 +84,8 @@ for my $how (qw(pg_cancel_backend pg_terminate_backend))
 	my $pid = waiting_pid($node);
 
 	$waiting->{harness}->kill_kill;
-	ok(defined wait_for(sub { $node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 }), 'a client that is gone');
+	ok_in_time(sub { $node->sql(
+		"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 }, 'a client that is gone');
 	set_fault($node);
 	given_back($before + 1, 'its slot is');
 }
@@ -98,7 +98,7 @@ for my $how (qw(pg_cancel_backend pg_terminate_backend))
 	my @waiting = map { start_psql($node, @slow) } 1 .. 10;
 	my @pids = waiting_are($node, 10, '<->');
 	is(scalar @pids, 10, 'ten wait');
-	is($node->safe_psql('postgres', 'SELECT count(*) FILTER (WHERE pg_cancel_backend(pid))
+	is($node->sql('SELECT count(*) FILTER (WHERE pg_cancel_backend(pid))
 		FROM unnest(ARRAY[' . join(',', @pids[0 .. 4]) . ']) pid'), 5, 'five are cancelled');
 	is(scalar(waiting_are($node, 5, '<->')), 5, 'and end');
 	set_fault($node);

@@ -7,7 +7,7 @@ use Residency;
 my $node = service_node('databases');
 
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE ROLE first_owner LOGIN;
 CREATE ROLE second_owner LOGIN;
 CREATE DATABASE first;
@@ -19,7 +19,7 @@ INSERT INTO items SELECT i, ARRAY[i, i % 7, i % 11, 1]::real[]::vector
 	FROM generate_series(1, 3000) i;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
 SQL
-	$node->safe_psql('postgres', 'CREATE DATABASE second TEMPLATE first');
+	$node->sql('CREATE DATABASE second TEMPLATE first');
 	# other rows on the same pages
 	$node->safe_psql('second', <<'SQL');
 TRUNCATE items;
@@ -58,7 +58,7 @@ sub state_in
 {
 	my ($db) = @_;
 
-	return $node->safe_psql('postgres',
+	return $node->sql(
 		"SELECT coalesce(max(state), 'absent') FROM gpugraph_stat_index WHERE datname = '$db'");
 }
 
@@ -66,7 +66,7 @@ sub counted
 {
 	my ($db) = @_;
 
-	return $node->safe_psql('postgres', "SELECT coalesce(sum(queries_gpu + queries_cpu), 0)
+	return $node->sql("SELECT coalesce(sum(queries_gpu + queries_cpu), 0)
 		FROM gpugraph_stat_index WHERE datname = '$db'");
 }
 
@@ -100,7 +100,7 @@ is(nearest('first'), exact('first'), 'after the table of the other one was dropp
 like(ask('second', 'SELECT * FROM gpugraph_stat_index'), qr/permission denied/,
 	'an owner does not see indexes of the other database');
 like(ask('second', 'SELECT gpugraph_stat_reset()'), qr/permission denied/, 'nor resets counters');
-$node->safe_psql('postgres', 'DROP DATABASE second');
+$node->sql('DROP DATABASE second');
 is(nearest('first'), exact('first'), 'after the other database was dropped');
 
 finish_test($node);

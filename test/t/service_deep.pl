@@ -10,7 +10,7 @@ gpugraph.answer_chunks = 1
 max_connections = 30
 CONF
 make_items($node, 12000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER INDEX items_idx SET (seal_rows = 0);
 INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0;
 -- equal rows: nodes of many
@@ -27,7 +27,7 @@ sub answered_on_device
 	my ($what, $sql, $expected) = @_;
 	my ($gpu, $cpu) = answered_by($node);
 
-	is($node->safe_psql('postgres', $sql), $expected, $what);
+	is($node->sql($sql), $expected, $what);
 	my ($gpu_after, $cpu_after) = answered_by($node);
 	is(join(' ', $gpu_after > $gpu, $cpu_after - $cpu), '1 0', "$what: by the device alone");
 	return;
@@ -47,7 +47,7 @@ SQL
 }
 
 # ---- to the very end, and over many lists
-my $rows = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
+my $rows = $node->sql('SELECT count(*) FROM items');
 answered_on_device("every row, $_", all_rows($_, ''), "$rows|$rows|t")
 	for qw(strict_order relaxed_order);
 answered_on_device('5000 rows', all_rows('strict_order', 'LIMIT 5000'), '5000|5000|t');
@@ -60,20 +60,18 @@ my $passes = "SELECT id FROM items WHERE id % 1000 = 0 $nearest LIMIT (SELECT 4)
 my $each = "SELECT count(*) FROM queries q, LATERAL (SELECT id FROM items WHERE id % 1000 = 0
 	ORDER BY items.val <-> q.val LIMIT (SELECT 4)) s WHERE q.q <= 3";
 my $last = 'SELECT widenings, rows FROM gpugraph_last_scan()';
-$node->safe_psql('postgres', 'ANALYZE items');
-my @filtered = split /[\n|]/, $node->safe_psql('postgres',
-	"$fast PREPARE p AS SELECT count(*) FROM ($passes) s;
+$node->sql('ANALYZE items');
+my @filtered = split /[\n|]/, $node->sql("$fast PREPARE p AS SELECT count(*) FROM ($passes) s;
 	EXECUTE p; EXECUTE p; $last; $each; $last");
 my ($widenings, $returned) = @filtered[2, 3];
-my ($expected, undef) = split /[\n|]/, (split /\n/, $node->safe_psql('postgres',
+my ($expected, undef) = split /[\n|]/, (split /\n/, $node->sql(
 	"$fast SELECT count(*) FROM (SELECT id FROM items $nearest LIMIT (SELECT $returned)) s;
 	$last"))[1];
 is("@filtered[0, 1, 4]", '4 4 12', 'a condition that no index has');
 cmp_ok($widenings, '<', $expected, "fewer lists for $returned rows than without the condition");
 cmp_ok($filtered[5], '<', $expected, 'in a scan that begins anew, too');
 my $sorted = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM ($passes) s";
-is($node->safe_psql('postgres', "$fast $sorted"),
-	$node->safe_psql('postgres', "SET enable_indexscan = off; $sorted"), 'the same rows');
+is($node->sql("$fast $sorted"), $node->sql("SET enable_indexscan = off; $sorted"), 'the same rows');
 
 # After a walk's list that was too short, the first lists are deep, of every segment and the delta.
 # A walk is tried now and then.  All are walks with iterative_scan = off, and where many rows pass.
@@ -81,34 +79,33 @@ my $lists = 'SELECT lists > 1, exact_lists = lists, widenings > 0 FROM gpugraph_
 sub lists_of
 {
 	my @scans = map { "SELECT count(*) FROM ($_) s; $lists" } @_;
-	my $out = $node->safe_psql('postgres', join('; ', $fast, @scans));
+	my $out = $node->sql(join('; ', $fast, @scans));
 
 	return join(' ', grep { /\|/ } split /\n/, $out);
 }
 is(lists_of(($passes) x 5), 't|f|t t|t|f t|f|t t|t|f t|t|f', 'the first lists are deep');
 my $off = "SET gpugraph.iterative_scan = off; SELECT count(*) FROM ($passes) s; $lists";
-is($node->safe_psql('postgres', "$fast $off; $off") =~ s/^\d+\n//mgr, "t|f|f\nt|f|f",
+is($node->sql("$fast $off; $off") =~ s/^\d+\n//mgr, "t|f|f\nt|f|f",
 	'not with iterative_scan = off');
 my $common = "SELECT id FROM items WHERE id % 2 = 1 $nearest LIMIT 4";
 is(lists_of(($common) x 3), 't|f|f t|f|f t|f|f', 'nor where many rows pass');
 for my $how (qw(strict_order relaxed_order))
 {
-	is($node->safe_psql('postgres', "$fast SET gpugraph.iterative_scan = $how; $sorted"),
-		$node->safe_psql('postgres', "SET enable_indexscan = off; $sorted"),
-		"the same rows, $how");
-	is($node->safe_psql('postgres', "$fast SET gpugraph.iterative_scan = $how;
+	is($node->sql("$fast SET gpugraph.iterative_scan = $how; $sorted"),
+		$node->sql("SET enable_indexscan = off; $sorted"), "the same rows, $how");
+	is($node->sql("$fast SET gpugraph.iterative_scan = $how;
 		SELECT count(*), count(DISTINCT id) FROM
 			(SELECT id FROM items WHERE id % 1000 <> 1001 $nearest) s"), "$rows|$rows",
 		"every row, whatever is expected, $how");
 }
-my $right = $node->safe_psql('postgres', "SET enable_indexscan = off; $sorted");
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $sorted; SET gpugraph.fault = $_;
+my $right = $node->sql("SET enable_indexscan = off; $sorted");
+is($node->sql("SET enable_seqscan = off; $sorted; SET gpugraph.fault = $_;
 	$sorted"), "$right\n$right", "the CPU answers where the device fails: $_")
 	for qw(launch ring_full);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 
 # the same rows as a sort has, but for what strict order keeps back
-is($node->safe_psql('postgres', <<"SQL"), '3000|t', 'the right ones');
+is($node->sql(<<"SQL"), '3000|t', 'the right ones');
 $fast
 CREATE TEMP TABLE a AS SELECT id, val <-> (SELECT val FROM queries WHERE q = 1) AS d
 	FROM items $nearest LIMIT 3000;
@@ -131,7 +128,7 @@ sub old_cursor
 {
 	my ($what, $between, $engine, $expected) = @_;
 
-	is($node->safe_psql('postgres', <<"SQL"), $expected, $what);
+	is($node->sql(<<"SQL"), $expected, $what);
 $fast
 SET gpugraph.engine = $engine;
 SELECT cardinality(ids), (SELECT count(DISTINCT u) FROM unnest(ids) u)
@@ -146,11 +143,11 @@ old_cursor('a cursor goes on over a new copy',
 old_cursor("a cursor goes on where the device fails: $_",
 	"SELECT set_config('gpugraph.fault', '$_', true)", 'auto', "$rows|$rows")
 	for qw(launch ring_full);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 
 # ---- rows whose pages the scan has pinned before the executor: updated on their page and
 # elsewhere, dead, locked, read by cursors and within subtransactions
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE moved (id int, n int, val vector(16)) WITH (fillfactor = 60);
 INSERT INTO moved SELECT id, 0, val FROM items WHERE id <= 12000;
 CREATE INDEX moved_idx ON moved USING gpugraph (val vector_l2_ops);
@@ -160,14 +157,13 @@ UPDATE moved SET n = n + 2 WHERE id % 7 = 0;
 DELETE FROM moved WHERE id % 5 = 0;
 SQL
 my $moved = "SELECT id, n FROM moved $nearest";
-my $visible = $node->safe_psql('postgres',
-	'SELECT count(*), count(DISTINCT id), sum(n), sum(id) FROM moved');
+my $visible = $node->sql('SELECT count(*), count(DISTINCT id), sum(n), sum(id) FROM moved');
 for my $rest ('', 'FOR UPDATE', 'FOR SHARE')
 {
-	is($node->safe_psql('postgres', "$fast SELECT count(*), count(DISTINCT id), sum(n), sum(id)
+	is($node->sql("$fast SELECT count(*), count(DISTINCT id), sum(n), sum(id)
 		FROM ($moved $rest) s"), $visible, "every row as it is now $rest");
 }
-is($node->safe_psql('postgres', <<"SQL"), $visible, 'a cursor over subtransactions and errors');
+is($node->sql(<<"SQL"), $visible, 'a cursor over subtransactions and errors');
 $fast
 CREATE TEMP TABLE got (id int, n int);
 DO \$\$
@@ -193,7 +189,7 @@ BEGIN
 END \$\$;
 SELECT count(*), count(DISTINCT id), sum(n), sum(id) FROM got;
 SQL
-is($node->safe_psql('postgres', <<"SQL"), '6000|20', 'scans that begin anew, each for a part');
+is($node->sql(<<"SQL"), '6000|20', 'scans that begin anew, each for a part');
 $fast
 SELECT count(*), count(DISTINCT q.q) FROM (SELECT q, val FROM queries WHERE q <= 20) q,
 	LATERAL (SELECT id FROM moved WHERE n >= 0 ORDER BY moved.val <-> q.val LIMIT 300) s;
@@ -219,7 +215,7 @@ sub stalled
 
 	for (1 .. 40)
 	{
-		$node->safe_psql('postgres', "SET enable_seqscan = off; $deep");
+		$node->sql("SET enable_seqscan = off; $deep");
 		$busy = of_index($node, 'cpu_busy');
 		last if $busy > 0;
 	}
@@ -251,7 +247,7 @@ for my $round (1 .. 4)
 
 	# in any of its lists
 	sleep 0.6 * $round;
-	$node->safe_psql('postgres',
+	$node->sql(
 		($round % 2 ? 'SELECT pg_cancel_backend' : 'SELECT pg_terminate_backend') . "($pid)");
 	finish_psql($session);
 	device_answers_again($round % 2 ? "cancelled, $round" : "ended, $round");

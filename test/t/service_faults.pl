@@ -6,7 +6,7 @@ use Time::HiRes qw(usleep);
 
 my $node = served_node('faults');
 
-my $postmaster = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+my $postmaster = $node->sql('SELECT pg_postmaster_start_time()');
 
 # The query under a fault, twice: as it is, then with gpugraph.engine = cuda.
 sub under_fault
@@ -14,7 +14,7 @@ sub under_fault
 	my ($fault) = @_;
 	my $set = "SET enable_seqscan = off; SET gpugraph.fault = $fault";
 
-	is($node->safe_psql('postgres', "$set; $nearest"), 10, "$fault: the CPU answers");
+	is($node->sql("$set; $nearest"), 10, "$fault: the CPU answers");
 	up_again($fault);
 	my ($rc, $out, $err) = $node->psql('postgres', "$set; SET gpugraph.engine = cuda; $nearest",
 		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
@@ -30,16 +30,14 @@ sub up_again
 {
 	my ($what) = @_;
 
-	ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), "$what: the worker is there")
-		or return;
+	ok_in_time(sub { of_device($node, 'state') eq 'up' }, "$what: the worker is there") or return;
 	is(wait_for_state($node, 'ready'), 'ready', "$what: and the index");
 	return;
 }
 
 # ---- only superusers
-like(($node->psql('postgres', 'CREATE ROLE joe LOGIN; SET ROLE joe; SET gpugraph.fault = exit'))[2],
-	qr/permission denied/,
-	'faults are for superusers');
+like(error_of($node, 'CREATE ROLE joe LOGIN; SET ROLE joe; SET gpugraph.fault = exit'),
+	qr/permission denied/, 'faults are for superusers');
 
 # ---- faults that leave the worker up
 under_fault('launch');
@@ -67,8 +65,7 @@ truth_by_device($node, 'after device');
 {
 	my $seen;
 
-	is($node->safe_psql('postgres',
-		"SET enable_seqscan = off; SET gpugraph.fault = device; $nearest"), 10,
+	is($node->sql("SET enable_seqscan = off; SET gpugraph.fault = device; $nearest"), 10,
 	'device: once more');
 	wait_for(sub { $seen = of_device($node,
 		"state || ' ' || resident_indexes || ' ' || resident_bytes"); return $seen =~ /^broken/ });
@@ -119,49 +116,40 @@ truth_by_device($node, 'after device');
 	cmp_ok(restarts($node), '>', $before + 1, 'it was');
 	# the last worker may be up after the last query, and loads what is asked for
 	wait_for(sub { of_device($node, 'state') eq 'up' });
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
-		'under load: a query afterwards');
+	is($node->sql("SET enable_seqscan = off; $nearest"), 10, 'under load: a query afterwards');
 	up_again('under load');
 	truth_by_device($node, 'under load');
 }
 
 # ---- no driver as the worker starts: tried again, later and later, and found when it is there
-$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_driver');
-$node->reload;
+alter_system($node, 'SET gpugraph.fault = no_driver');
 usleep(300_000);
 kill 'TERM', of_device($node, 'pid');
-ok(defined wait_for(sub { restarts($node) >= 7 && of_device($node, 'state') eq 'broken'
-	&& of_device($node, 'last_error') =~ /no driver/ }),
+ok_in_time(sub { restarts($node) >= 7 && of_device($node, 'state') eq 'broken'
+	&& of_device($node, 'last_error') =~ /no driver/ },
 	'no driver: the worker waits');
 truth_by_cpu($node, 'no driver');
 usleep(3_500_000);
 is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: no driver/), 1,
 	'no driver: the log says it once');
-like(($node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.engine = cuda; $nearest"))[2],
+like(error_of($node, "SET enable_seqscan = off; SET gpugraph.engine = cuda; $nearest"),
 	qr/No worker of the GPU service has a device that works/,
 	'no driver: an error with gpugraph.engine = cuda');
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
-$node->reload;
+alter_system($node, 'RESET gpugraph.fault');
 up_again('driver found');
 truth_by_device($node, 'driver found');
 
-is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $postmaster,
-	'the server was up all the time');
+is($node->sql('SELECT pg_postmaster_start_time()'), $postmaster, 'the server was up all the time');
 is(log_lines($node, qr/(PANIC|TRAP|terminated by signal|crash)/), 0, 'nothing bad is in the log');
 
 # ---- a server without the service
-$node->append_conf('postgresql.conf', "gpugraph.devices = ''");
-$node->restart;
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
-	'no devices: the CPU answers');
-like(($node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.engine = cuda; $nearest"))[2],
+restart_with($node, "gpugraph.devices = ''");
+is($node->sql("SET enable_seqscan = off; $nearest"), 10, 'no devices: the CPU answers');
+like(error_of($node, "SET enable_seqscan = off; SET gpugraph.engine = cuda; $nearest"),
 	qr/There is no GPU service/, 'no devices: an error with gpugraph.engine = cuda');
-$node->append_conf('postgresql.conf', "gpugraph.devices = '0,0'");
-$node->restart;
+restart_with($node, "gpugraph.devices = '0,0'");
 is(log_lines($node, qr/invalid value for parameter "gpugraph.devices": "0,0"/), 1,
 	'the same device twice is no list of devices');
-$node->append_conf('postgresql.conf', "shared_preload_libraries = ''\ngpugraph.devices = 'all'");
-$node->restart;
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
-	'not preloaded: the CPU answers');
+restart_with($node, "shared_preload_libraries = ''\ngpugraph.devices = 'all'");
+is($node->sql("SET enable_seqscan = off; $nearest"), 10, 'not preloaded: the CPU answers');
 finish_test($node);

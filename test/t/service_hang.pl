@@ -6,19 +6,18 @@ use Residency;
 
 my $node = served_node('hang', conf => "gpugraph.device_timeout = '4s'\n");
 
-my $postmaster = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+my $postmaster = $node->sql('SELECT pg_postmaster_start_time()');
 
 # Another worker than this one has the device and the index; its process id.
 sub replaced
 {
 	my ($pid, $what) = @_;
 
-	ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't'; }),
-		"$what: another worker has the device")
-		or return $pid;
+	ok_in_time(sub { of_device($node, "state = 'up' AND pid <> $pid") eq 't' },
+		"$what: another worker has the device") or return $pid;
 	is(kill(0, $pid), 0, "$what: the one that hung is gone");
 	# one that hangs as it is loaded is not loaded again before somebody asks
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')") if $what =~ /load/;
+	$node->sql("SELECT gpugraph_prewarm('items_idx')") if $what =~ /load/;
 	is(wait_for_state($node, 'ready'), 'ready', "$what: the index is loaded again");
 	truth_by_device($node, $what);
 	return of_device($node, 'pid');
@@ -30,8 +29,7 @@ sub set_timeout
 {
 	my ($value) = @_;
 
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_timeout = '$value'");
-	$node->reload;
+	alter_system($node, "SET gpugraph.device_timeout = '$value'");
 	return;
 }
 
@@ -52,15 +50,14 @@ sub set_timeout
 }
 
 # ---- a launch that never returns: the worker's main thread is in it
-is($node->safe_psql('postgres',
-	"SET enable_seqscan = off; SET gpugraph.fault = hang_launch; $nearest"), 10,
+is($node->sql("SET enable_seqscan = off; SET gpugraph.fault = hang_launch; $nearest"), 10,
 	'launch: the CPU answers');
 $pid = replaced($pid, 'launch');
 is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: .*not returned for 4/), 1,
 	'launch: the log says it once');
 
 # ---- a copy that never returns: the thread that loads is in it
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
 {
 	my $hung = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = hang_load',
@@ -73,9 +70,9 @@ is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: .*in the loading
 	'load: the log says it once');
 
 # ---- told to end while that thread hangs
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
-$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = hang_load; $nearest");
+$node->sql("SET enable_seqscan = off; SET gpugraph.fault = hang_load; $nearest");
 is(wait_for_state($node, 'loading'), 'loading', 'terminated: a load is under way');
 kill 'TERM', $pid;
 $pid = replaced($pid, 'load, terminated');
@@ -97,7 +94,7 @@ for my $fault (qw(hang hang_launch))
 	}
 	else
 	{
-		is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $postmaster,
+		is($node->sql('SELECT pg_postmaster_start_time()'), $postmaster,
 			'the server was up all the time');
 		$node->stop('fast');
 		finish_psql($hung);

@@ -8,7 +8,7 @@ my $node = service_node('lengths', conf => "gpugraph.merge_workers = 0\n");
 
 # of little structure, and with a lean graph, so that short walks find half of what there is
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 SELECT setseed(0.4);
 CREATE TABLE items AS SELECT i AS id, array_agg(random())::vector(32) AS val
 	FROM generate_series(1, 33000) i, generate_series(1, 32) GROUP BY i;
@@ -17,10 +17,10 @@ CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
 ANALYZE items;
 SQL
 };
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 
 # recall by length; of 50 queries a list of 32 found now and then less than one of 16
-my %recall = map { split /=/ } split / /, $node->safe_psql('postgres', <<'SQL');
+my %recall = map { split /=/ } split / /, $node->sql(<<'SQL');
 SELECT string_agg(itopk_size || '=' || round(recall::numeric, 4), ' ' ORDER BY itopk_size)
 	FROM gpugraph_recall('items_idx', 10, 400);
 SQL
@@ -32,7 +32,7 @@ is(scalar(grep { $recall{$lengths[$_]} < $recall{$lengths[$_ - 1]} } 1 .. $#leng
 cmp_ok($recall{1024}, '==', 1, 'a list that long is exact');
 
 # the length from which on lists suffice
-my $needed = $node->safe_psql('postgres', "SELECT gpugraph_itopk_size('items_idx', 10, 0.6, 400)");
+my $needed = $node->sql("SELECT gpugraph_itopk_size('items_idx', 10, 0.6, 400)");
 cmp_ok($needed, '>=', (grep { $recall{$_} < 0.6 } @lengths)[-1],
 	'gpugraph_itopk_size() says one that all longer ones are as good as');
 cmp_ok($needed, '<=', (grep { $recall{$_} >= 0.6 } @lengths)[0], '... and no more');
@@ -42,7 +42,7 @@ sub lists_of
 {
 	my ($settings, $limit) = @_;
 
-	return $node->safe_psql('postgres', "SET enable_seqscan = off; $settings
+	return $node->sql("SET enable_seqscan = off; $settings
 		DO \$\$ BEGIN PERFORM id FROM items ORDER BY val <-> (SELECT val FROM items
 			WHERE id = 7) LIMIT $limit; END \$\$;
 		SELECT engine, exact_lists FROM gpugraph_last_scan()");
@@ -65,7 +65,7 @@ is(lists_of('SET gpugraph.itopk_size = 1024; SET gpugraph.search_mode = single_c
 sub cost_of
 {
 	my ($itopk) = @_;
-	my $plan = $node->safe_psql('postgres', "SET enable_seqscan = off;
+	my $plan = $node->sql("SET enable_seqscan = off;
 		SET gpugraph.itopk_size = $itopk;
 		EXPLAIN SELECT id FROM items ORDER BY val <-> array_fill(0.5, ARRAY[32])::vector
 			LIMIT 10");

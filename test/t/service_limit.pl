@@ -6,7 +6,7 @@ use Residency;
 
 my $node = service_node('limit', conf => "gpugraph.itopk_size = 64\n");
 make_items($node, 12000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER INDEX items_idx SET (seal_rows = 0);
 -- equal rows: nodes of many
 INSERT INTO items SELECT id + 40000, cat, big, (SELECT val FROM items WHERE id = 7) FROM items
@@ -26,9 +26,9 @@ sub answers_as
 	my ($what, $widened, $sql, $index) = @_;
 	my ($gpu, $cpu) = answered_by($node, $index);
 	my ($found, $widenings) = split /\n(?=.*\z)/,
-	  $node->safe_psql('postgres', "$fast $sql;\nSELECT widenings > 0 FROM gpugraph_last_scan()");
+	  $node->sql("$fast $sql;\nSELECT widenings > 0 FROM gpugraph_last_scan()");
 	my ($gpu_after, $cpu_after) = answered_by($node, $index);
-	my @true = split /\n/, $node->safe_psql('postgres', "$exact $sql");
+	my @true = split /\n/, $node->sql("$exact $sql");
 	my %true = map { $_ => 1 } @true;
 	my @found = split /\n/, $found;
 	my $same = grep { delete $true{$_} } @found;
@@ -64,8 +64,8 @@ for my $itopk (16, 32, 64, 128)
 {
 	my $found = "$fast SET gpugraph.itopk_size = $itopk; SELECT q, i.id FROM queries,
 		LATERAL (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT %s) i";
-	my %told = map { $_ => 1 } split /\n/, $node->safe_psql('postgres', sprintf $found, 10);
-	my @untold = split /\n/, $node->safe_psql('postgres', sprintf $found, '(SELECT 10)');
+	my %told = map { $_ => 1 } split /\n/, $node->sql(sprintf $found, 10);
+	my @untold = split /\n/, $node->sql(sprintf $found, '(SELECT 10)');
 	my $others = grep { !$told{$_} } @untold;
 
 	is(scalar keys %told, scalar @untold, "itopk_size $itopk: as many rows with a LIMIT known");
@@ -91,16 +91,16 @@ answers_as('ties, rows of one node', 0,
 my $locker = start_psql($node,
 	"BEGIN; $exact SELECT id FROM items $nearest LIMIT 50 FOR UPDATE; SELECT pg_sleep(600)");
 my $sleeps = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-wait_for(sub { $node->safe_psql('postgres', $sleeps =~ s/pg_terminate_backend\(pid\)/true/r) });
+wait_for(sub { $node->sql($sleeps =~ s/pg_terminate_backend\(pid\)/true/r) });
 {
 	my $sql = "SELECT id FROM items $nearest LIMIT 20 FOR UPDATE SKIP LOCKED";
 	answers_as('SKIP LOCKED', 1, $sql);
 }
-$node->safe_psql('postgres', $sleeps);
+$node->sql($sleeps);
 $locker->{harness}->finish;
 
 # rows of partitions: each has as many as are asked for of all
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE parted (LIKE items) PARTITION BY RANGE (id);
 CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (MINVALUE) TO (6000);
 CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (6000) TO (MAXVALUE);
@@ -112,7 +112,7 @@ SQL
 answers_as('partitions', 0, "SELECT id FROM parted $nearest LIMIT 100", 'parted_1_val_idx');
 
 # float16: the executor's queue takes more rows than it hands out
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE rounded AS SELECT id, val FROM items;
 CREATE INDEX rounded_idx ON rounded USING gpugraph (val vector_l2_ops) WITH (storage = 'float16');
 ANALYZE rounded;
@@ -120,13 +120,11 @@ SELECT gpugraph_prewarm('rounded_idx');
 SQL
 {
 	my $sql = "SELECT id FROM rounded $nearest LIMIT 10";
-	is($node->safe_psql('postgres', "$fast $sql"), $node->safe_psql('postgres', "$exact $sql"),
-		'float16: the nearest in order');
+	is($node->sql("$fast $sql"), $node->sql("$exact $sql"), 'float16: the nearest in order');
 }
 
 # dead rows, which the index still has
-$node->safe_psql('postgres',
-	"DELETE FROM items WHERE id IN (SELECT id FROM items $nearest LIMIT 90)");
+$node->sql("DELETE FROM items WHERE id IN (SELECT id FROM items $nearest LIMIT 90)");
 answers_as('dead rows', 1, "SELECT id FROM items $nearest LIMIT 20");
 
 done_testing();

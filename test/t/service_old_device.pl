@@ -11,14 +11,12 @@ gpugraph.fault = old_device
 CONF
 
 make_items($node, 4000, 16);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 is(of_index($node, "device || ' ' || state"), '0 ready', 'the index is on the device that works');
 truth_by_device($node, 'beside the other one');
-ok(defined wait_for(sub { return $node->safe_psql('postgres',
-		'SELECT restarts FROM gpugraph_stat_device WHERE device = 1') >= 2; }),
+ok_in_time(sub { $node->sql('SELECT restarts FROM gpugraph_stat_device WHERE device = 1') >= 2 },
 	'the other one is tried again');
-is($node->safe_psql('postgres',
-	"SELECT state || ': ' || last_error FROM gpugraph_stat_device WHERE device = 1"),
+is($node->sql("SELECT state || ': ' || last_error FROM gpugraph_stat_device WHERE device = 1"),
 	'broken: gpugraph.fault: device 1 is too old', 'the view says what is wrong with it');
 is(log_lines($node, qr/LOG: .*gpugraph device 1 cannot be used: device 1 is too old/), 1,
 	'the log says it once');

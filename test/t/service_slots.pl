@@ -5,7 +5,7 @@ use Residency;
 
 my $node = service_node('slots');
 make_items($node, 4000, 16);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 
 sub replace_worker
 {
@@ -30,7 +30,7 @@ sub replace_worker
 
 	kill 'STOP', $pid;
 	set_fault($node);
-	ok(defined wait_for(sub { of_device($node, 'batches') > $batches }),
+	ok_in_time(sub { of_device($node, 'batches') > $batches },
 		'a backend is held up while the device answers');
 	replace_worker();
 	kill 'CONT', $pid;
@@ -45,7 +45,7 @@ sub replace_worker
 	my @before = split /\|/, of_index($node, $counts);
 
 	kill 'STOP', $worker;
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; $nearest"), 10,
+	is($node->sql("SET enable_seqscan = off; $nearest"), 10,
 		'a worker that hangs: the CPU answers');
 	is(of_index($node, 'cpu_failed') - $before[1], 1, 'the query waited, and was given up');
 
@@ -59,8 +59,8 @@ sub replace_worker
 	cmp_ok($waited, '<=', 2, 'of which one waits at most');
 	is($waited + $busy, 5, 'and the others find their slot taken');
 	kill 'CONT', $worker;
-	ok(defined wait_for(sub { $node->safe_psql('postgres',
-		"SET enable_seqscan = off; $nearest"); return truth($node) eq '1.0000 20 0' }),
+	ok_in_time(sub { $node->sql(
+		"SET enable_seqscan = off; $nearest"); return truth($node) eq '1.0000 20 0' },
 		'the worker goes on: the device answers');
 }
 
@@ -74,12 +74,10 @@ sub replace_worker
 		CREATE INDEX more_idx ON items USING gpugraph (val vector_ip_ops)"))[0], 0,
 		'CREATE INDEX ends');
 	kill 'CONT', $worker;
-	ok(defined wait_for(sub { return state_of($node, 'more_idx') eq 'absent'; }),
-		'the worker forgets the load');
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('more_idx')");
+	ok_in_time(sub { state_of($node, 'more_idx') eq 'absent' }, 'the worker forgets the load');
+	$node->sql("SELECT gpugraph_prewarm('more_idx')");
 	is(state_of($node, 'more_idx'), 'ready', 'the index can be loaded');
-	$node->safe_psql('postgres',
-		'CREATE INDEX another_idx ON items USING gpugraph (val vector_l1_ops)');
+	$node->sql('CREATE INDEX another_idx ON items USING gpugraph (val vector_l1_ops)');
 	is(state_of($node, 'another_idx'), 'ready', 'and the next one is handed over');
 }
 

@@ -8,17 +8,16 @@ my $node = service_node('stale',
 	conf => "gpugraph.service_engine = cpu\ngpugraph.itopk_size = 64\n");
 make_items($node, 12000, 16);
 unserved {
-	$node->safe_psql('postgres',
-		"SELECT make_data('other', 12000, 16, 40);
+	$node->sql("SELECT make_data('other', 12000, 16, 40);
 		CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops)");
 };
 
-sub load { return $node->safe_psql('postgres', "SELECT gpugraph_prewarm('$_[0]_idx')") }
-sub evict { return $node->safe_psql('postgres', "SELECT gpugraph_evict('$_[0]_idx')") }
+sub load { return $node->sql("SELECT gpugraph_prewarm('$_[0]_idx')") }
+sub evict { return $node->sql("SELECT gpugraph_evict('$_[0]_idx')") }
 sub load_often
 {
 	my ($n, $rel) = @_;
-	return $node->safe_psql('postgres', join ';',
+	return $node->sql(join ';',
 		("SELECT gpugraph_evict('${rel}_idx')", "SELECT gpugraph_prewarm('${rel}_idx')") x $n);
 }
 
@@ -39,7 +38,7 @@ DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM quer
 FETCH 5 FROM c;
 \echo fetched
 SQL
-ok(defined wait_for(sub { $session->pump_nb; return $out =~ /fetched/; }), 'a cursor is open');
+ok_in_time(sub { $session->pump_nb; return $out =~ /fetched/; }, 'a cursor is open');
 
 # the entry is taken by another index, whose load fails, so that the next worker finds no copy's
 # number in the table
@@ -48,8 +47,8 @@ $node->psql('postgres', "SET gpugraph.fault = load; SELECT gpugraph_prewarm('oth
 is(of_index($node, 'state', 'other_idx'), 'failed', 'the entry is another\'s');
 my $pid = of_device($node, 'pid');
 kill 'TERM', $pid;
-ok(defined wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0
-	&& $now != $pid && of_device($node, 'state') eq 'up'; }),
+ok_in_time(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0
+	&& $now != $pid && of_device($node, 'state') eq 'up'; },
 	'the next worker is there');
 # as many copies as before: the last one would have the number that the cursor remembers
 evict('items');
@@ -58,19 +57,18 @@ is(of_index($node, 'state', 'other_idx'), 'ready', 'copies of the other index ar
 
 $out = '';
 $in .= "FETCH 195 FROM c;\n\\echo done\n";
-ok(defined wait_for(sub { $session->pump_nb; return $out =~ /done/; }), 'the cursor goes on');
+ok_in_time(sub { $session->pump_nb; return $out =~ /done/; }, 'the cursor goes on');
 my @by_cursor = grep { /^\d+$/ } split /\n/, $out;
 $in .= "\\q\n";
 $session->finish;
-my @all = split /\n/, $node->safe_psql('postgres',
-	'SET enable_seqscan = off; SET gpugraph.engine = cpu;
+my @all = split /\n/, $node->sql('SET enable_seqscan = off; SET gpugraph.engine = cpu;
 	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 200');
 is("@by_cursor", "@all[5 .. 199]", 'with its own rows, in order');
 
 # ---- a database is dropped and made again, with the number and the template that it had: the same
 # files, instances and generations
 {
-	$node->safe_psql('postgres', 'CREATE DATABASE template_for_it');
+	$node->sql('CREATE DATABASE template_for_it');
 	$node->safe_psql('template_for_it', <<'SQL');
 CREATE EXTENSION vector;
 CREATE EXTENSION gpugraph;
@@ -81,7 +79,7 @@ SQL
 	my $ask =
 		"SET enable_seqscan = off; SELECT id FROM rows ORDER BY val <-> '[7, 0, 0, 0]' LIMIT 1";
 
-	$node->safe_psql('postgres', $make);
+	$node->sql($make);
 	$node->safe_psql('again',
 		"INSERT INTO rows SELECT i, ARRAY[i, 0, 0, 0]::vector FROM generate_series(1, 9000) i");
 	cmp_ok($node->safe_psql('again', "SELECT gpugraph_prewarm('rows_idx')"), '>', 0,
@@ -91,24 +89,23 @@ SQL
 	# held up, the worker cannot see that the files were gone for a moment
 	my $worker = of_device($node, 'pid');
 	kill 'STOP', $worker;
-	$node->safe_psql('postgres', 'DROP DATABASE again');
-	$node->safe_psql('postgres', $make);
+	$node->sql('DROP DATABASE again');
+	$node->sql($make);
 	$node->safe_psql('again',
 		"INSERT INTO rows SELECT i, ARRAY[9001 - i, 0, 0, 0]::vector
 		FROM generate_series(1, 9000) i");
 	kill 'CONT', $worker;
 	is($node->safe_psql('again', $ask), 8994, 'a database with the same number: its own rows');
-	ok(defined wait_for(
+	ok_in_time(
 			sub {
 				$node->safe_psql('again', $ask);
 				return $node->safe_psql('again',
 					"SELECT state FROM gpugraph_stat_index
 					WHERE relid = 'rows_idx'::regclass AND datname = 'again'") eq 'ready';
-			}),
+			},
 		'its index is loaded');
 	is($node->safe_psql('again', "SET gpugraph.engine = cuda; $ask"), 8994, 'and answers');
-	is($node->safe_psql('postgres',
-		'SELECT count(*) FROM gpugraph_stat_index WHERE datname = \'again\''), 1,
+	is($node->sql('SELECT count(*) FROM gpugraph_stat_index WHERE datname = \'again\''), 1,
 		'the old copy is gone');
 }
 

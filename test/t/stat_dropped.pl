@@ -4,7 +4,7 @@ use Gpugraph;
 use Residency;
 
 my $node = service_node('main', init => { allows_streaming => 1 });
-$node->safe_psql('postgres', "CREATE DATABASE $_") for qw(first second);
+$node->sql("CREATE DATABASE $_") for qw(first second);
 for my $db (qw(first second))
 {
 	$node->safe_psql($db, "CREATE EXTENSION gpugraph CASCADE;
@@ -27,7 +27,7 @@ sub ask { my ($on, $db, $rel) = @_; $on->safe_psql($db, sprintf $ask, $rel); ret
 sub rows
 {
 	my ($on) = @_;
-	return $on->safe_psql('postgres', "SELECT string_agg(coalesce(datname, relid::text) || ' '
+	return $on->sql("SELECT string_agg(coalesce(datname, relid::text) || ' '
 		|| queries_cpu, ' ' ORDER BY datname, queries_cpu, relid) FROM gpugraph_stat_index
 		WHERE queries_cpu > 0");
 }
@@ -37,7 +37,7 @@ sub left
 {
 	my ($on, $count) = @_;
 	return defined wait_for(sub {
-		$on->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_stat_index') == $count; });
+		$on->sql('SELECT count(*) FROM gpugraph_stat_index') == $count; });
 }
 
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
@@ -55,7 +55,7 @@ is(rows($node), 'first 5 first 5 first 15 second 5 second 10', 'rolled back');
 $node->safe_psql('first', 'DROP TABLE t1');
 $node->safe_psql('second', 'DROP INDEX t1_idx');
 $node->safe_psql('first', 'REINDEX INDEX t2_idx; TRUNCATE t2; VACUUM FULL items');
-$node->safe_psql('postgres', 'SELECT pg_stat_reset()');
+$node->sql('SELECT pg_stat_reset()');
 $node->safe_psql('first', 'SELECT pg_stat_reset()');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 for my $on ($node, $standby)
@@ -66,13 +66,12 @@ ask($node, 'first', 't2');
 is(rows($node), 'first 5 first 20 second 10', 'what is left goes on');
 
 # where PostgreSQL keeps no statistics
-$node->append_conf('postgresql.conf', 'track_counts = off');
-$node->reload;
+reload_with($node, 'track_counts = off');
 ask($node, 'second', 't3');
 is(rows($node), 'first 5 first 20 second 5 second 10', 'without statistics');
 $node->safe_psql('second', 'DROP SCHEMA public CASCADE');
 is(rows($node), 'first 5 first 20', 'without statistics: the rows are gone, too');
-$node->safe_psql('postgres', 'DROP DATABASE first');
+$node->sql('DROP DATABASE first');
 is(rows($node), '', 'dropped with its database');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 is(rows($standby), '', 'on the standby, too');
@@ -80,22 +79,22 @@ ok(left($node, 0), 'no row is left');
 ok(left($standby, 0), 'nor on the standby');
 
 # an index that is built anew under another number
-$node->safe_psql('postgres', 'CREATE TABLE items AS SELECT i AS id,
+$node->sql('CREATE TABLE items AS SELECT i AS id,
 		ARRAY[i, i % 7]::real[]::vector(2) AS val FROM generate_series(1, 300) i;
 	CREATE INDEX items_idx ON items USING gpugraph (val)');
 ask($node, 'postgres', 'items');
-$node->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY items_idx');
+$node->sql('REINDEX INDEX CONCURRENTLY items_idx');
 ask($node, 'postgres', 'items');
 is(rows($node), 'postgres 5', 'REINDEX CONCURRENTLY makes another index');
 
 # more indexes than there is room for, by turns
-$node->safe_psql('postgres', "DO \$\$ BEGIN
+$node->sql("DO \$\$ BEGIN
 	FOR i IN 1 .. 30 LOOP
 		EXECUTE format('CREATE TABLE r%s AS SELECT * FROM items LIMIT 3; CREATE INDEX ON r%1\$s
 			USING gpugraph (val)', i);
 	END LOOP; END \$\$");
 ask($node, 'postgres', "r$_") for 1 .. 30;
-$node->safe_psql('postgres', 'DROP TABLE ' . join(', ', map { "r$_" } 1 .. 30));
+$node->sql('DROP TABLE ' . join(', ', map { "r$_" } 1 .. 30));
 is(rows($node), 'postgres 5', 'many are dropped');
 ok(left($node, 1), 'and one row is left');
 

@@ -11,8 +11,7 @@ sub query
 {
 	my ($sql, $on) = @_;
 
-	return ($on || $node)->safe_psql('postgres',
-		"SET gpugraph.engine = cpu; SET enable_seqscan = off; $sql");
+	return ($on || $node)->sql("SET gpugraph.engine = cpu; SET enable_seqscan = off; $sql");
 }
 
 sub info

@@ -9,7 +9,7 @@ my $seconds = $ENV{LOOP_SECONDS} || 8;
 my $node = merging_node('loops', conf => "maintenance_work_mem = 32MB\n");
 
 make_source($node, 3000, 8, 'seal_rows = 150, graph_degree = 8, intermediate_graph_degree = 16');
-$node->safe_psql('postgres', 'CREATE TABLE done (what text)');
+$node->sql('CREATE TABLE done (what text)');
 
 # Until a time: VACUUM, a note that it ended; the same of merges that were done.
 sub loop
@@ -43,7 +43,7 @@ INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id 
 ROLLBACK;
 SQL
 my @checks = map { $node->psql('postgres', 'SELECT pg_sleep(0.5)');
-	($node->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[2] } 1 .. $seconds;
+	error_of($node, "SELECT gpugraph_check('items_idx', true)") } 1 .. $seconds;
 
 is(join('', @checks), '', 'the index is sound all the time');
 for my $session (@loops, $load)
@@ -54,17 +54,16 @@ for my $session (@loops, $load)
 }
 for my $what (qw(vacuum merge))
 {
-	my $n = $node->safe_psql('postgres', "SELECT count(*) FROM done WHERE what = '$what'");
+	my $n = $node->sql("SELECT count(*) FROM done WHERE what = '$what'");
 
 	note("$what: $n");
 	cmp_ok($n, '>=', 3, "$what: it ends, again and again");
 }
 index_is_complete($node, 'in the end');
-$node->safe_psql('postgres', 'VACUUM items');
-ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')")
-	eq 't' }), 'a merge of all');
+$node->sql('VACUUM items');
+ok_in_time(sub { $node->sql("SELECT gpugraph_merge('items_idx')") eq 't' }, 'a merge of all');
 index_is_complete($node, 'after a merge of all');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.9, 'recall');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.9, 'recall');
 unlike(slurp_file($node->logfile), qr/corrupt|PANIC|TRAP/, 'no other error');
 
 finish_test($node);

@@ -6,7 +6,7 @@ use Time::HiRes qw(time);
 
 my $node = new_node('races');
 make_items($node, 2000, 8);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER TABLE items DROP CONSTRAINT items_pkey;
 CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 100000;
@@ -51,7 +51,7 @@ SQL
 $vacuuming->{harness}->kill_kill(grace => 5) if !has_ended($vacuuming);
 unlike($vacuuming->{err}, qr/ERROR.*corrupt/, 'VACUUM met no error');
 index_is_complete($node, 'after the race');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('VACUUM items');
 index_is_complete($node, 'after another VACUUM');
 
 # REINDEX CONCURRENTLY beside the same

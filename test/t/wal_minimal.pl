@@ -5,8 +5,8 @@ use Gpugraph;
 my $node = new_node('minimal',
 	conf => "wal_level = minimal\nmax_wal_senders = 0\nwal_skip_threshold = 0\nfsync = on\n");
 make_items($node, 2000, 16);
-$node->safe_psql('postgres', "SELECT make_data('asked', 400, 16, 7)");
-$node->safe_psql('postgres', <<'SQL');
+$node->sql("SELECT make_data('asked', 400, 16, 7)");
+$node->sql(<<'SQL');
 BEGIN;
 CREATE TABLE made AS SELECT * FROM items;
 CREATE INDEX made_idx ON made USING gpugraph (val vector_l2_ops);
@@ -27,11 +27,11 @@ $node->start;
 is(answers($node), $before, 'the same answers after a crash');
 index_is_complete($node, 'built in a transaction of its own');
 index_is_complete($node, 'built with its table', 'made');
-is($node->safe_psql('postgres', "SELECT gpugraph_learn('made_idx', (SELECT array_agg(val)
+is($node->sql("SELECT gpugraph_learn('made_idx', (SELECT array_agg(val)
 	FROM asked))"), 0, 'and it knows what it learned then');
 index_is_complete($node, 'truncated with its table', 'cut');
 
-$node->safe_psql('postgres',
+$node->sql(
 	'BEGIN; TRUNCATE made; INSERT INTO made SELECT * FROM items; COMMIT; REINDEX INDEX items_idx');
 $node->stop('immediate');
 $node->start;
