@@ -17,7 +17,8 @@ our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of
 	state_of wait_for_state answered_by truth truth_by_device truth_by_codes truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
 	forms_agree shares shares_are leave_room served_node set_fault waiting_are answered_together
-	holds_graph restarts give_up_who_hangs $nearest);
+	holds_graph restarts give_up_who_hangs form_of load_within found_by_search last_scan
+	rows_come_and_go $nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -141,6 +142,26 @@ sub leave_room
 	return;
 }
 
+# What devices have of an index: its state, how many segments are there by codes, with rows in half
+# precision beside them, without rows, and not at all, and whose memory has rows.
+sub form_of
+{
+	my ($node, $index) = @_;
+	return of_index($node, "concat_ws(' ', state, coded_segments, halved_segments, rowless_segments,
+		missing_segments,
+		CASE WHEN host_bytes > 0 THEN 'host' WHEN host_bytes = 0 THEN 'device' END)", $index);
+}
+
+# Load an index anew where devices have so much memory: its form.
+sub load_within
+{
+	my ($node, $index, $megabytes) = @_;
+
+	leave_room($node, $index, int($megabytes) || 1);
+	$node->psql('postgres', "SELECT gpugraph_prewarm('$index')");
+	return form_of($node, $index);
+}
+
 # How many queries were answered by (device, CPU) so far.
 sub answered_by
 {
@@ -185,6 +206,37 @@ sub truth_by_cpu
 {
 	my ($node, $what, $rel) = @_;
 	is(truth($node, $rel), '1.0000 0 20', "$what: the CPU answers, and rightly");
+	return;
+}
+
+# How many of the ten nearest rows of each query many queries in one call find.
+sub found_by_search
+{
+	my ($node) = @_;
+	return $node->sql(<<'SQL');
+SELECT count(*) FROM gpugraph_search('items_idx', (SELECT array_agg(val ORDER BY q) FROM queries),
+	10) s
+JOIN queries ON q = s.query
+JOIN LATERAL (SELECT ctid FROM items ORDER BY items.val <-> queries.val LIMIT 10) t
+	ON t.ctid = s.tid
+SQL
+}
+
+# What is told of a scan that uses the index.
+sub last_scan
+{
+	my ($node, $sql, $columns) = @_;
+	return $node->sql("SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off;
+		$sql \\g /dev/null\nSELECT $columns FROM gpugraph_last_scan()");
+}
+
+# Rows for the delta, and dead ones; no two are equal.
+sub rows_come_and_go
+{
+	my ($node) = @_;
+
+	$node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0');
+	$node->sql('DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000)');
 	return;
 }
 

@@ -17,11 +17,6 @@ my $missed = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cuda' ? 0.025 : 0.005;
 my $fast = 'SET enable_seqscan = off; SET enable_sort = off';
 my $query = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';
 
-sub form
-{
-	return of_index($node, "concat_ws(' ', state, coded_segments, rowless_segments)");
-}
-
 # Rows of all queries, nearest first, by the device or by the CPU.
 sub rows_by
 {
@@ -59,14 +54,14 @@ SQL
 	return;
 }
 
-is(form(), 'ready 1 1', 'a builder hands it over');
+is(form_of($node), 'ready 1 0 1 0 device', 'a builder hands it over');
 answers_rightly('built');
 my $built = rows_by($node, 'cuda');
 
 $node->sql("SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
 $node->sql("SELECT gpugraph_prewarm('items_idx')");
-is(form(), 'ready 1 1', 'loaded from its pages');
+is(form_of($node), 'ready 1 0 1 0 device', 'loaded from its pages');
 is(rows_by($node, 'cuda'), $built, 'codes of pages are those that the device made');
 is(rows_by($node, 'cpu'), $built, 'and the CPU finds the same rows');
 is($node->sql("$fast;
@@ -121,14 +116,11 @@ is($node->sql("$fast; $many \\g /dev/null
 is($node->sql("$fast; $many"),
 	$node->sql("$fast; SET gpugraph.engine = cpu; $many"), 'and finds as much');
 
-# ---- rows that come and go; no two are equal
-$node->sql(<<'SQL');
-INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0;
-DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000);
-SQL
+# ---- rows that come and go
+rows_come_and_go($node);
 answers_rightly('rows of the delta, and dead ones');
 $node->sql("SELECT gpugraph_merge('items_idx')");
-is(form(), 'ready 1 1', 'a merge brings its segment');
+is(form_of($node), 'ready 1 0 1 0 device', 'a merge brings its segment');
 answers_rightly('merged');
 my $merged = rows_by($node, 'cuda');
 $node->sql("SELECT gpugraph_evict('items_idx')");

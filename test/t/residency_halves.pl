@@ -12,22 +12,11 @@ CONF
 my $fast = 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.engine = cuda;';
 my $exact = 'SET enable_indexscan = off; SET enable_bitmapscan = off;';
 
-# Load the index anew where there is room for so much of full rows: "state coded halved rowless".
-sub load_within
+# Load the index anew where there is room for three quarters of full rows.
+sub load_less
 {
-	my ($index, $bytes, $share) = @_;
-
-	leave_room($node, $index, int($bytes * $share / 1048576 + 0.5) || 1);
-	$node->sql("SELECT gpugraph_prewarm('$index')");
-	return form($index);
-}
-
-sub form
-{
-	my ($index) = @_;
-
-	return of_index($node, "concat_ws(' ', state, coded_segments, halved_segments,
-		rowless_segments)", $index);
+	my ($index, $bytes) = @_;
+	return load_within($node, $index, $bytes * 0.75 / 1048576 + 0.5);
 }
 
 # Distances of the first $limit rows where $filter, for all queries: as the plan without the index
@@ -116,8 +105,8 @@ ANALYZE items;
 SELECT gpugraph_prewarm('items_idx');
 SQL
 my $full = of_index($node, 'bytes');
-is(form('items_idx'), 'ready 0 0 0', 'full rows');
-is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'codes and halves');
+is(form_of($node), 'ready 0 0 0 0 device', 'full rows');
+is(load_less('items_idx', $full), 'ready 1 1 0 0 device', 'codes and halves');
 cmp_ok(of_index($node, 'bytes'), '<', 0.85 * $full, 'less memory than full rows take');
 in_order('groups', '<->', 10, 'true');
 in_order('groups', '<->', 60, 'true', filters());
@@ -146,14 +135,14 @@ DELETE FROM items WHERE id % 70 = 0;
 SQL
 in_order('delta', '<->', 20, 'true', 'cat < 20');
 $node->sql("SELECT gpugraph_merge('items_idx')");
-is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'a merged segment has halves, too');
+is(load_less('items_idx', $full), 'ready 1 1 0 0 device', 'a merged segment has halves, too');
 in_order('after a merge', '<->', 20, 'true', 'cat < 20');
 
 # ---- other metrics
 $node->sql('DROP INDEX items_idx;
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_cosine_ops, cat)
 		WITH (seal_rows = 0)');
-is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'cosine');
+is(load_less('items_idx', $full), 'ready 1 1 0 0 device', 'cosine');
 $node->sql(<<'SQL');
 CREATE FUNCTION angle(a vector, b vector) RETURNS float8 LANGUAGE sql AS $$
 	SELECT 1 - sum(x * y) / sqrt(sum(x * x)) / sqrt(sum(y * y))
@@ -168,11 +157,11 @@ is(join(' ', answered_by($node)), $gpu + 40 . " $cpu", 'cosine: all by the devic
 $node->sql('DROP INDEX items_idx;
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_l1_ops)
 		WITH (seal_rows = 0, graph_degree = 24)');
-is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'L1');
+is(load_less('items_idx', $full), 'ready 1 1 0 0 device', 'L1');
 in_order('L1', '<+>', 20, 'id > 8000', 'id BETWEEN 100 AND 400');
 $node->sql('DROP INDEX items_idx;
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (seal_rows = 0)');
-is(load_within('items_idx', $full, 0.75), 'ready 1 0 1',
+is(load_less('items_idx', $full), 'ready 1 0 1 0 device',
 	'inner product: halves have no bound, codes alone');
 
 # ---- rows that do not bear half precision
@@ -185,6 +174,6 @@ for my $case ([ 'too large', 'val * $1', '1e6' ], [ 'too small', 'val * $1', '1e
 	$node->sql("DROP TABLE IF EXISTS unfit;
 		CREATE TABLE unfit AS SELECT id, $expression AS val FROM items;
 		CREATE INDEX unfit_idx ON unfit USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0)");
-	is(load_within('unfit_idx', $full, 0.75), 'ready 1 0 1', "$what: codes alone");
+	is(load_less('unfit_idx', $full), 'ready 1 0 1 0 device', "$what: codes alone");
 }
 finish_test($node);
