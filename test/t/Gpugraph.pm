@@ -17,10 +17,10 @@ use Time::HiRes qw(usleep time);
 our @EXPORT = (@Test::More::EXPORT, @PostgreSQL::Test::Utils::EXPORT,
 	qw(finish_test start_standby is_equal start_cursor insert_for_ever new_node newer_node
 	newer_nodes forget_newer_options upgrade_node init_node load_helpers make_items
-	make_many_items index_is_complete answers start_psql finish_psql has_ended start_pgbench
-	repeat_psql wait_for ok_in_time error_of alter_system reload_with restart_with kill_9
-	kill_9_server wait_until_up wait_for_progress find_build make_signal_build backend_pid
-	hold_lock hold_at rests_at %places));
+	make_many_items index_is_complete answers start_psql finish_psql rest_after end_rest
+	has_ended start_pgbench failed_statements repeat_psql wait_for ok_in_time error_of
+	alter_system reload_with restart_with kill_9 survives_kill_9 kill_9_server wait_until_up
+	wait_for_progress find_build make_signal_build backend_pid hold_lock hold_at rests_at %places));
 
 sub import
 {
@@ -328,6 +328,24 @@ sub finish_psql
 	return $session->{err};
 }
 
+# A session that rests after these statements, with its snapshot and its locks, until end_rest().
+sub rest_after
+{
+	my ($node, @sql) = @_;
+	my $session = start_psql($node, @sql, 'SELECT pg_sleep(600)');
+
+	@$session{qw(node pid)} = ($node, backend_pid($node, 'pg_sleep.600'));
+	return $session;
+}
+
+sub end_rest
+{
+	my ($session) = @_;
+
+	$session->{node}->sql("SELECT pg_terminate_backend($session->{pid})");
+	return finish_psql($session);
+}
+
 # Without a look at its output nobody hears of a session's end.
 sub has_ended
 {
@@ -401,6 +419,13 @@ sub start_pgbench
 			$node->connstr('postgres') ],
 		'<', \undef, '>', \$session{out}, '2>', \$session{err});
 	return \%session;
+}
+
+# What clients of a pgbench say of statements that failed, at its end.
+sub failed_statements
+{
+	my ($session) = @_;
+	return join "\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($session);
 }
 
 # A psql in the background that runs a statement again and again, with so many seconds between.
@@ -512,6 +537,19 @@ sub wait_until_up
 				[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT 1' ],
 				'<', \undef, '>', '/dev/null', '2>', '/dev/null');
 		});
+}
+
+# kill -9 of a process, if there is one, and the end of its session: the server comes back, and
+# these tables are complete.
+sub survives_kill_9
+{
+	my ($node, $what, $pid, $session, @tables) = @_;
+
+	kill_9($node, $pid) if defined $pid;
+	finish_psql($session);
+	ok(wait_until_up($node), "kill -9 of $what: the server is back");
+	index_is_complete($node, "kill -9 of $what", $_) for @tables;
+	return;
 }
 
 # Wait for a build to reach a phase (a regular expression); its process id, or undef if it is over.

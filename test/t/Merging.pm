@@ -12,7 +12,7 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 
 our @EXPORT = qw(merging_node make_source make_checks merge_info wait_for_merges stop_in_graph
-	slow_index slow_rows start_held make_learn merge_ten_times);
+	slow_index slow_rows start_held make_learn survives_generations);
 
 # A cluster whose background worker merges. Segments and thresholds are small, so that there are
 # many merges.
@@ -55,6 +55,33 @@ sub merge_ten_times
 			SELECT gpugraph_merge('items_idx')");
 	}
 	return;
+}
+
+# A standby, ten generations of merges, a compaction of half, and a crash: what the index keeps of its
+# rows, which a test asks by its own ways to run SQL, to measure recall, and to see what merges have
+# made. The standby, and the recall after ten generations, the compaction and of a fresh index.
+sub survives_generations
+{
+	my ($node, $query, $recall, $see) = @_;
+	my $standby = start_standby($node, 'standby');
+
+	merge_ten_times($query);
+	$see->('ten generations');
+	index_is_complete($node, 'ten generations');
+	my $merged = $recall->();
+	$query->("DELETE FROM items WHERE id % 8 < 5; VACUUM items; SELECT gpugraph_merge('items_idx')");
+	cmp_ok(merge_info($node, 'dead_rows'), '<', merge_info($node, 'rows') / 3, 'a compaction');
+	$see->('a compaction');
+	index_is_complete($node, 'a compaction');
+	my $compacted = $recall->();
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	is(answers($standby), answers($node), 'a standby answers alike');
+	index_is_complete($standby, 'a standby');
+	$node->stop('immediate');
+	$node->start;
+	index_is_complete($node, 'after a crash');
+	$query->('REINDEX INDEX items_idx');
+	return ($standby, $merged, $compacted, $recall->());
 }
 
 # learn() has the index learn from n queries.

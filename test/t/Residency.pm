@@ -18,7 +18,7 @@ our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
 	forms_agree shares shares_are leave_room served_node set_fault waiting_are answered_together
 	holds_graph restarts give_up_who_hangs form_of load_within found_by_search last_scan
-	rows_come_and_go $nearest);
+	rows_come_and_go replaced_worker $nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -347,6 +347,13 @@ sub restarts
 {
 	my ($node) = @_;
 	return $node->sql('SELECT sum(restarts) FROM gpugraph_stat_device');
+}
+
+# Another worker than the one of this process id has device 0, within three minutes.
+sub replaced_worker
+{
+	my ($node, $pid) = @_;
+	return defined wait_for(sub { of_device($node, "state = 'up' AND pid <> $pid") eq 't' });
 }
 
 # Wait until a device that hangs is given up; before: restarts() before it did. The time for that is

@@ -166,8 +166,7 @@ SELECT engine, queries, lists >= queries, rows >= (SELECT count(*) FROM answers)
 	FROM gpugraph_last_scan();
 SQL
 }
-my $search = "gpugraph_search('items_idx',
-	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)";
+my $search = "gpugraph_search('items_idx', (SELECT array_agg(val) FROM source WHERE id <= 50), 3)";
 is(told($search, 'cuda'), 'gpu|50|t|t', 'a search by the device is told');
 like(told("gpugraph_knn_graph('items_idx', 3)", 'cuda'), qr/^gpu(, cpu)?\|\d{4,}\|t\|t$/,
 	'a k-NN graph by the device is told');

@@ -113,13 +113,10 @@ SQL
 	my %kinds = (delta => DELTA, segment => VECTORS);
 	fill_directory($_, $kinds{$_}) for sort keys %kinds;
 
-	$node->sql(
-		"CREATE TABLE other (id int); BEGIN; INSERT INTO other VALUES (1);
+	$node->sql("CREATE TABLE other (id int); BEGIN; INSERT INTO other VALUES (1);
 			PREPARE TRANSACTION 'p'");
 	my $prepared = $node->sql('SELECT transaction FROM pg_prepared_xacts');
-	my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
-		'SELECT pg_sleep(600)');
-	my $pid = backend_pid($node, 'pg_sleep');
+	my $old = rest_after($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
 
 	for my $rel (sort keys %kinds)
 	{
@@ -139,7 +136,7 @@ SQL
 	is(scalar(() = $log =~ /$told/g), 1, 'the log tells once');
 	like($log, qr/$told[^\n]*DETAIL: [^\n]* are kept for the prepared transaction $prepared\.\n/,
 		'of the prepared transaction');
-	like($log, qr/"segment_idx" is filling up[^\n]*\n[^\n]*are kept for process $pid,/,
+	like($log, qr/"segment_idx" is filling up[^\n]*\n[^\n]*are kept for process $old->{pid},/,
 		'or of the process');
 
 	# the worker merges as soon as it may: it hears of it by the next rows
@@ -155,8 +152,7 @@ SQL
 		index_is_complete($node, "$rel: merged", $rel);
 		cmp_ok(entries($rel), '<', 30, "$rel: few entries are in use");
 	}
-	$node->sql("SELECT pg_terminate_backend($pid)");
-	finish_psql($old);
+	end_rest($old);
 
 	$node->stop;
 };
@@ -173,16 +169,14 @@ subtest bug_recycled_segment_page => sub {
 	for my $case ([ 'alone', '' ], [ 'preloaded', "shared_preload_libraries = 'gpugraph'\n" ])
 	{
 		my ($what, $conf) = @$case;
-		my $node = new_node($what, conf => $conf);
+		my $node = new_node('directory', conf => $conf);
 
 		$node->sql(<<'SQL');
 SELECT make_data('items', 3000, 16, 40);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
 SQL
-		my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
-		wait_for(sub { $node->sql(
-			"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
+		my $holder = rest_after($node, 'SELECT pg_advisory_lock(7)');
 
 		# The scan has read all pages of the segment, and reads them again behind the cursor's first
 		# row. Meanwhile the segment is given back, and other rows take its place.
@@ -200,10 +194,7 @@ SELECT free_bytes > 0 FROM gpugraph_index_info('items_idx');
 INSERT INTO items SELECT id + 20000, cat, big, val FROM items;
 SQL
 		is($blocks, "t\nt", "$what: the segment was given back");
-		$node->sql(
-			"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'
-				AND granted");
-		finish_psql($holder);
+		end_rest($holder);
 		like(finish_psql($session), qr/XX002: .*page is not number \d+ of kind \d+ of segment 1/,
 			"$what: the scan sees that the page is another");
 		$node->stop;
@@ -319,11 +310,7 @@ SQL
 		ok_in_time(sub { $primary->sql(
 				"SELECT backend_xmin = '$cursor->{xmin}' FROM pg_stat_replication") eq 't' },
 			"$what: the primary knows of it") if $feedback;
-		wait_for(
-			sub {
-				tick($primary, 5);
-				return has_ended($vacuum);
-			});
+		wait_for(sub { tick($primary, 5); return has_ended($vacuum); });
 		is(finish_psql($vacuum), '', "$what: VACUUM has ended");
 		cmp_ok(info($primary, 'free_bytes'), '>', 0, "$what: pages are free");
 		return $cursor;

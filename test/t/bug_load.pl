@@ -22,8 +22,7 @@ CONF
 	$node->sql("SET enable_seqscan = off;
 		SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3");
 	ok_in_time(sub { $node->sql($loaders) == 8 }, 'eight loaders');
-	my $locker = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)',
-		'SELECT pg_sleep(600)');
+	my $locker = rest_after($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)');
 	ok_in_time(sub { $node->sql("SELECT count(*) FROM pg_locks
 		WHERE relation = 'items_idx'::regclass AND mode = 'AccessExclusiveLock'") == 1 },
 		'who wants the index');
@@ -34,14 +33,12 @@ CONF
 	# the worker's successor knows nothing of their load
 	my $pid = of_device($node, 'pid');
 	kill 'TERM', $pid;
-	ok_in_time(sub { of_device($node, "state = 'up' AND pid <> $pid") eq 't' },
-		'the worker was replaced');
+	ok(replaced_worker($node, $pid), 'the worker was replaced');
 	is($node->sql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 		WHERE backend_type = 'gpugraph loader'"), 8,
 		'the loaders were terminated');
 	ok_in_time(sub { $node->sql($loaders) == 0 }, 'and are gone');
-	$node->sql('SELECT pg_terminate_backend(' . backend_pid($node, 'pg_sleep') . ')');
-	finish_psql($locker);
+	end_rest($locker);
 
 	is(error_of($node, "SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx')"), '',
 		'the next load finds chunks');
@@ -204,10 +201,7 @@ subtest bug_load_deadlock => sub {
 	my sub all_end
 	{
 		my @sessions = @_;
-		my $ended = defined wait_for(
-			sub {
-				return !grep { !has_ended($_) } @sessions;
-			});
+		my $ended = defined wait_for(sub { return !grep { !has_ended($_) } @sessions; });
 
 		if (!$ended)
 		{
@@ -248,8 +242,7 @@ subtest bug_load_deadlock => sub {
 			my ($name, $statement) = @$_;
 
 			meet("$who and $name", $waiters{$who}, ref $statement ? $statement->() : $statement);
-			unserved { $node->sql(
-				'CREATE INDEX IF NOT EXISTS items_idx ON items
+			unserved { $node->sql('CREATE INDEX IF NOT EXISTS items_idx ON items
 					USING gpugraph (val vector_l2_ops)'); };
 		}
 	}

@@ -57,10 +57,7 @@ for my $who ('leader', 'worker')
 {
 	my ($reindex, $pid) = find_build($node, 'REINDEX INDEX items_idx', $who);
 
-	kill_9($node, $pid);
-	finish_psql($reindex);
-	ok(wait_until_up($node), "kill -9 of the $who: the server is back");
-	index_is_complete($node, "kill -9 of the $who");
+	survives_kill_9($node, "the $who", $pid, $reindex, 'items');
 }
 
 # a standby has the same pages

@@ -93,8 +93,7 @@ build('equal rows', $create);
 # ---- a predicate: how many rows it lets through is not known, so nothing is copied before
 ($err) = error_of($node, "SET client_min_messages = debug1; $create WHERE id % 2 = 0");
 like($err, qr/gpugraph build of "items_idx".*device opened in 0\.000 s, copy 0\.000 s/,
-	'a predicate')
-	if $played;
+	'a predicate') if $played;
 $node->sql('DROP INDEX items_idx');
 
 # ---- builds that fail or are cut off leave no thread, and the next one is as good

@@ -25,23 +25,18 @@ SQL
 sub watched
 {
 	my ($statement, $index) = @_;
-	my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
-
-	my $locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
-
-	wait_for(sub { $node->sql("$locks AND granted") > 0 });
+	my $holder = rest_after($node, 'SELECT pg_advisory_lock(7)');
 	my $session = start_psql($node, 'SET gpugraph.engine = cpu',
 		"SET maintenance_work_mem = '1MB'", "SET temp_file_limit = '8MB'", $statement);
-	ok_in_time(sub { $node->sql("$locks AND NOT granted") > 0 }, "$statement: under way");
+	ok_in_time(sub { $node->sql("SELECT count(*) FROM pg_locks
+		WHERE locktype = 'advisory' AND NOT granted") > 0 }, "$statement: under way");
 
 	cmp_ok($node->sql("SELECT pg_prewarm('$index', 'buffer')"), '>', 100,
 		"$statement: its blocks are read meanwhile");
 	like(error_of($node, "SELECT * FROM gpugraph_index_info('$index')"),
 		qr/index "$index" is not ready/, "$statement: no info yet");
 
-	$node->sql(
-		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
-	finish_psql($holder);
+	end_rest($holder);
 	unlike(finish_psql($session), qr/ERROR/, "$statement: done");
 	is(error_of($node, "SELECT gpugraph_check('items_idx', true)"), '',
 		"$statement: the index is sound");

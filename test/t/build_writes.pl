@@ -573,8 +573,7 @@ restart_with($node, "shared_preload_libraries = 'gpugraph'\ngpugraph.service_eng
 build_once('beside a device', 'items_idx', create('items_idx', 4));
 holds_all('beside a device', 'items', 'items_idx');
 build_once('beside a device, segments', 'segments_idx',
-	"SET maintenance_work_mem = '35MB'; SET temp_file_limit = '8MB'; "
-			. create('segments_idx', 4));
+	"SET maintenance_work_mem = '35MB'; SET temp_file_limit = '8MB'; " . create('segments_idx', 4));
 is(error_of($node, "SELECT gpugraph_check('segments_idx', true)"), '',
 	'beside a device, segments: sound');
 

@@ -40,9 +40,7 @@ sub crash
 {
 	my $session = start_psql($node, 'SELECT pg_sleep(600)');
 
-	kill_9($node, backend_pid($node, 'pg_sleep'));
-	finish_psql($session);
-	ok(wait_until_up($node), 'the server is back after a crash');
+	survives_kill_9($node, 'a session', backend_pid($node, 'pg_sleep'), $session);
 	return;
 }
 

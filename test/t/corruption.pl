@@ -299,8 +299,7 @@ for my $case (sort keys %cases)
 		"\\set VERBOSITY verbose\nSELECT gpugraph_check('${case}_idx'" . ($heap ? ', true' : '')
 		. ')');
 	like($err, $message, "$case: found");
-	like($err, $case =~ /^version|algorithm/ ? qr/0A000/ : qr/XX002/,
-		"$case: SQLSTATE");
+	like($err, $case =~ /^version|algorithm/ ? qr/0A000/ : qr/XX002/, "$case: SQLSTATE");
 	like($err, qr/REINDEX the index/, "$case: with a hint");
 	like($err, qr/at block $block{$case}:/, "$case: the block is named") if defined $block{$case};
 

@@ -192,8 +192,7 @@ SQL
 	my $grown = (-s $file{$name}) / PAGE - $blocks{$name};
 
 	ok(!@bad && $err !~ /server closed|FATAL|PANIC/ && $grown < 100,
-		"$name: an error, or no harm ($damage{$name})")
-		or diag("$grown new blocks:\n$err");
+		"$name: an error, or no harm ($damage{$name})") or diag("$grown new blocks:\n$err");
 	last if !wait_until_up($node);
 }
 is($node->sql('SELECT pg_postmaster_start_time()'), $started, 'the server was never down');

@@ -17,9 +17,7 @@ sub meta_offset
 {
 	my ($extents) = @_;
 
-	return pick(
-		int(rand(HEADER)),
-		HEADER + int(rand(META_HEAD)),
+	return pick(int(rand(HEADER)), HEADER + int(rand(META_HEAD)),
 		HEADER + META_HEAD + int(rand(SEGMENT + PIECE)),
 		HEADER + META_HEAD + SEGMENT + PIECE + int(rand($extents * EXTENT)),
 		PAGE - STAMP + int(rand(STAMP)));
@@ -122,8 +120,7 @@ SQL
 	my $grown = (-s $node->data_dir . "/$file{$case}") / PAGE - $blocks{$case};
 
 	ok(!@bad && $err !~ /server closed|FATAL|PANIC/ && $grown < 700,
-		"case $case ($damage{$case})")
-		or diag("$grown new blocks:\n$err");
+		"case $case ($damage{$case})") or diag("$grown new blocks:\n$err");
 	last if !wait_until_up($node);
 }
 is($node->sql('SELECT pg_postmaster_start_time()'), $started, 'the server was never down');

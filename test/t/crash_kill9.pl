@@ -17,10 +17,8 @@ for my $algorithm ('tsdg', 'grnnd', 'cagra')
 		my $session = start_psql($node, $create);
 		my $pid = wait_for_progress($node, $phase, $session);
 
-		kill_9($node, $pid) if defined $pid;
-		finish_psql($session);
-		ok(wait_until_up($node), "$algorithm: the server is back after kill -9 in phase $phase"
-			. (defined $pid ? '' : ' (which passed unseen)'));
+		survives_kill_9($node, "a build by $algorithm in phase $phase"
+			. (defined $pid ? '' : ' (which passed unseen)'), $pid, $session);
 		$node->sql('DROP INDEX IF EXISTS more_idx');
 	}
 	$node->sql($create);
@@ -32,21 +30,14 @@ for my $algorithm ('tsdg', 'grnnd', 'cagra')
 
 # REINDEX: the old index is still the one in use
 my $session = start_psql($node, 'REINDEX INDEX more_idx');
-my $pid = wait_for_progress($node, 'building', $session);
-kill_9($node, $pid);
-finish_psql($session);
-ok(wait_until_up($node), 'the server is back after kill -9 of REINDEX');
-index_is_complete($node, 'REINDEX killed', 'more');
+survives_kill_9($node, 'REINDEX', wait_for_progress($node, 'building', $session), $session, 'more');
 
 # inserts
 for my $round (1 .. 2)
 {
 	$session = insert_for_ever($node, 'items',
 		"SELECT $round * 1000000 + i, 0, 0, val FROM items WHERE id = 1 + i % 3000", 200);
-	kill_9($node, backend_pid($node, '^.?DO'));
-	finish_psql($session);
-	ok(wait_until_up($node), "the server is back after kill -9 of inserts, round $round");
-	index_is_complete($node, "inserts killed, round $round");
+	survives_kill_9($node, "inserts, round $round", backend_pid($node, '^.?DO'), $session, 'items');
 }
 
 # VACUUM
@@ -55,10 +46,8 @@ $session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limi
 	'VACUUM items');
 ok_in_time(sub { $node->sql('SELECT phase FROM pg_stat_progress_vacuum')
 	eq 'vacuuming indexes' }, 'VACUUM is at the indexes');
-kill_9($node, $node->sql('SELECT pid FROM pg_stat_progress_vacuum'));
-finish_psql($session);
-ok(wait_until_up($node), 'the server is back after kill -9 of VACUUM');
-index_is_complete($node, 'VACUUM killed');
+survives_kill_9($node, 'VACUUM', $node->sql('SELECT pid FROM pg_stat_progress_vacuum'), $session,
+	'items');
 $node->sql('VACUUM items');
 index_is_complete($node, 'VACUUM after that');
 

@@ -131,9 +131,7 @@ all_is_well('after a crash');
 replica_is_equal('after a crash');
 
 # ---- all that comes and goes under an old snapshot, whose blocks are not used again
-my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
-	'SELECT pg_sleep(600)');
-my $pid = backend_pid($node, 'pg_sleep');
+my $old = rest_after($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
 for my $round (1 .. 6)
 {
 	for my $rel (sort keys %dimensions)
@@ -149,8 +147,7 @@ SQL
 	}
 }
 all_is_well('under an old snapshot');
-$node->sql("SELECT pg_terminate_backend($pid)");
-finish_psql($old);
+end_rest($old);
 
 # ---- the promoted replica goes on, and when all rows go, so do the directory pages
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));

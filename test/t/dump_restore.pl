@@ -65,8 +65,7 @@ my $samples = "SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = c.relam,
 is($old->sql($samples), 1, 'there is a sample');
 for my $database ('postgres', 'beside')
 {
-	is($new->safe_psql($database, $samples), 0,
-		"$database: queries of users are in no dump");
+	is($new->safe_psql($database, $samples), 0, "$database: queries of users are in no dump");
 	is($new->safe_psql($database, $definitions), $old->sql($definitions),
 		"$database: the same definitions");
 	is($new->safe_psql($database, $exact), $old->sql($exact), "$database: the same rows");

@@ -39,9 +39,7 @@ cmp_ok($node->sql("SELECT total_bytes / 8192 FROM gpugraph_index_info('items_idx
 # Blocks that an old snapshot forbids to use again: rows of aborted transactions are dead at once,
 # so that each VACUUM gives back some more of them.
 $node->sql('DELETE FROM items');
-my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
-	'SELECT pg_sleep(600)');
-my $pid = backend_pid($node, 'pg_sleep');
+my $old = rest_after($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
 my $sql = '';
 for my $i (1 .. 350)
 {
@@ -51,8 +49,7 @@ for my $i (1 .. 350)
 }
 ($rc, $out, $err) = $node->psql('postgres', $sql);
 is("$rc $err", '0 ', '350 cycles of aborted inserts and VACUUM under an old snapshot');
-$node->sql("SELECT pg_terminate_backend($pid)");
-finish_psql($old);
+end_rest($old);
 ($rc, $out, $err) = $node->psql('postgres',
 	'INSERT INTO items SELECT n, wide(n) FROM generate_series(1, 500) n');
 is("$rc $err", '0 ', 'inserts go on when it is gone');

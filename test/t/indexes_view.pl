@@ -79,8 +79,7 @@ my $owner = $node->background_psql('postgres');
 $owner->query_safe('CREATE TEMP TABLE fleeting AS SELECT * FROM items LIMIT 100');
 $owner->query_safe('CREATE INDEX fleeting_idx ON fleeting USING gpugraph (val vector_l2_ops)');
 is(seen('coalesce(rows, -1)', 'fleeting_idx'), -1, 'a temporary table of another session');
-is($owner->query_safe(
-		"SELECT rows FROM gpugraph_indexes WHERE indexname = 'fleeting_idx'"), 100,
+is($owner->query_safe("SELECT rows FROM gpugraph_indexes WHERE indexname = 'fleeting_idx'"), 100,
 	'which its own session can read');
 $owner->quit;
 

@@ -46,31 +46,21 @@ unlike(slurp_file($node->logfile), qr/ERROR:/, 'a merge that gives way is no err
 # an index that is locked for long delays only its own merge
 make_source($node, 2000, 8, 'seal_rows = 200');
 slow_index($node, 'slow');
-my $holder = start_psql($node, 'BEGIN', 'REINDEX INDEX slow_idx', 'SELECT pg_advisory_lock(7)',
-	'SELECT pg_sleep(600)');
-wait_for(sub { $node->sql(
-	"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
+my $holder = rest_after($node, 'BEGIN', 'REINDEX INDEX slow_idx');
 my $waiting = start_psql($node, $insert);
 $node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM source');
 ok_in_time(sub { merge_info($node, 'delta_rows') < 600 }, 'another table is merged');
-$node->sql(
-	"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
-finish_psql($holder);
+end_rest($holder);
 is(finish_psql($waiting), '', 'the insert goes on');
 index_is_complete($node, 'locked and let go', 'slow');
 # the transaction that made the index inserts, asks, and keeps it locked
-$holder = start_psql($node, 'BEGIN', 'CREATE TABLE own AS SELECT * FROM slow',
+$holder = rest_after($node, 'BEGIN', 'CREATE TABLE own AS SELECT * FROM slow',
 	'CREATE INDEX own_idx ON own USING gpugraph (val vector_l2_ops) WITH (seal_rows = 200)',
-	'INSERT INTO own SELECT * FROM slow', 'SAVEPOINT s', 'TRUNCATE slow', $insert,
-	'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
-wait_for(sub { $node->sql(
-	"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
+	'INSERT INTO own SELECT * FROM slow', 'SAVEPOINT s', 'TRUNCATE slow', $insert);
 $node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM source');
 ok_in_time(sub { merge_info($node, 'delta_rows') < 600 },
 	'beside a transaction that made an index and inserts');
-$node->sql(
-	"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
-finish_psql($holder);
+end_rest($holder);
 index_is_complete($node, 'rolled back', 'slow');
 
 # The bug: where a synchronous standby did not answer, a worker waited for it with the table locked.

@@ -100,8 +100,7 @@ while (time - $start < $seconds)
 # A conflict ends a standby's session at any statement, and what pgbench says of that depends on the
 # moment: the standby's log tells.
 my $on_replica = pop @benches;
-is(join("\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($_)), '',
-	'no statement of the clients failed') for @benches;
+is(failed_statements($_), '', 'no statement of the clients failed') for @benches;
 finish_psql($on_replica);
 is(join("\n", grep { /(?:ERROR|FATAL|PANIC):/ && !/conflict with recovery/
 		&& !/due to administrator command/ && !/database system is starting up/ }

@@ -62,9 +62,7 @@ my $merge = "SELECT gpugraph_merge('items_idx')";
 ok_in_time(sub { $node->sql($merge) eq 't' }, 'no merge is due');
 # free blocks are used first
 my $before = $node->sql("SELECT total_bytes - free_bytes FROM gpugraph_index_info('items_idx')");
-my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
-	'SELECT pg_sleep(600)');
-my $pid = backend_pid($node, 'pg_sleep');
+my $old = rest_after($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
 is(insert(1_000_000, 30), 30, 'rows are sealed under an old snapshot');
 $rows = $node->sql('SELECT count(*) FROM items') - $rows;
 $ratio = ($node->sql("SELECT pg_relation_size('items_idx')") - $before) / ($rows * ROW_BYTES);
@@ -74,8 +72,7 @@ cmp_ok(merge_info($node, 'segments'), '<=', 16, 'and has no more segments than q
 index_is_complete($node, 'under an old snapshot');
 
 # and when it ends
-$node->sql("SELECT pg_terminate_backend($pid)");
-finish_psql($old);
+end_rest($old);
 is(insert(2_000_000, 1), 1, 'rows are sealed after it');
 ok_in_time(sub { merge_info($node, 'segments') <= 5 }, 'segments are few again');
 index_is_complete($node, 'at the end');

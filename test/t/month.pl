@@ -140,8 +140,7 @@ while (time - $start < $seconds || @events)
 	$samples++;
 	sleep 0.3;
 }
-is(join("\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($_)), '', 'no statement failed')
-	for @sessions;
+is(failed_statements($_), '', 'no statement failed') for @sessions;
 finish_psql($on_replica);
 for my $snapshot (@snapshots)
 {

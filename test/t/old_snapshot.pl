@@ -47,9 +47,7 @@ for my $round (@rounds)
 
 	$node->sql("DELETE FROM items WHERE id BETWEEN $first AND $last");
 	$left -= $last - $first + 1;
-	my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
-	wait_for(sub { $node->sql(
-		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
+	my $holder = rest_after($node, 'SELECT pg_advisory_lock(7)');
 
 	# a threshold of 0 lets a snapshot live for five seconds
 	my %asked = (
@@ -72,15 +70,12 @@ for my $round (@rounds)
 	my ($by_device) = answered_by($node);
 	is($node->sql(search($first)), 200, "$change, from $first: a new snapshot");
 	is((answered_by($node))[0], $by_device + 2, "$change, from $first: a device answers");
-	$node->sql(
-		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
-	finish_psql($holder);
+	end_rest($holder);
 
 	for my $who (sort keys %sessions)
 	{
 		my $err = finish_psql($sessions{$who});
-		like("$err$sessions{$who}{out}",
-			$expires ? qr/snapshot too old/ : qr/^$asked{$who}[2]$/m,
+		like("$err$sessions{$who}{out}", $expires ? qr/snapshot too old/ : qr/^$asked{$who}[2]$/m,
 			"$change of rows from $first: $who");
 	}
 }

@@ -90,8 +90,7 @@ is($row{gpugraph_device_up}{''}, 1, 'the device is up');
 is($row{gpugraph_index_ready}{items_idx}, 1, 'the index is on the device');
 my $by_setting = $row{gpugraph_cpu_queries_total}{'items_idx setting'};
 cmp_ok($by_setting, '>', 0, 'the CPU answered because of a setting');
-is($by_setting, $row{gpugraph_index_cpu_queries_total}{items_idx},
-	'and for no other reason');
+is($by_setting, $row{gpugraph_index_cpu_queries_total}{items_idx}, 'and for no other reason');
 is($row{gpugraph_content_rows}{items_idx}, 3000, 'rows in the graph');
 is($row{gpugraph_content_delta_rows}{items_idx}, 25, 'rows in the delta');
 ok(exists $row{gpugraph_content_rows}{parted_1_val_idx}, "a partition's index is there");

@@ -120,8 +120,7 @@ for my $i (0 .. 1)
 
 	unlike($looks[$i]{err}, qr/ERROR|abort/, "$name: no answer was wrong");
 	like($looks[$i]{out}, qr/transactions actually processed: \d{3,}/, "$name: many answers");
-	cmp_ok((answered_by($replicas[$i]))[0] - $before[$i], '>', 100,
-		"$name: its device answered");
+	cmp_ok((answered_by($replicas[$i]))[0] - $before[$i], '>', 100, "$name: its device answered");
 	$replicas[$i]->sql("SELECT gpugraph_prewarm('items_idx')");
 	# a query that meets the end of a load is the CPU's
 	my $seen;

@@ -140,8 +140,7 @@ my $directory = read_directory($file);
 # the largest one is not there: of equally many nodes that with more rows
 my $large = (sort { $b->[1] <=> $a->[1] || $b->[2] <=> $a->[2] || $b->[0] <=> $a->[0] }
 	@{ $directory->{segments} })[0][0];
-my ($pivots) = grep { $_->[2] == $large && $_->[3] == PIVOTS }
-	@{ $directory->{extents} };
+my ($pivots) = grep { $_->[2] == $large && $_->[3] == PIVOTS } @{ $directory->{extents} };
 my $page = read_page($file, $pivots->[0]);
 substr($page, PAGE - STAMP, 8) = "\0" x 8;
 write_page($file, $pivots->[0], $page);

@@ -112,8 +112,7 @@ $node->sql('ALTER SYSTEM SET gpugraph.device_storage = auto');
 $node->sql("SELECT gpugraph_evict('items_idx'), pg_reload_conf()");
 wait_for_state($node, 'absent');
 $node->sql("SET gpugraph.fault = host_memory; SELECT gpugraph_prewarm('items_idx')");
-is(form_of($node), 'ready 1 0 1 0 device',
-	'no memory can be pinned: codes alone');
+is(form_of($node), 'ready 1 0 1 0 device', 'no memory can be pinned: codes alone');
 truth_by_codes($node, 'no memory can be pinned');
 
 done_testing();

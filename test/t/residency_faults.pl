@@ -18,8 +18,7 @@ for my $fault ([ load => 'the loader failed, as gpugraph.fault asks for' ],
 	my ($name, $message) = @$fault;
 
 	like(error_of($node, "SET gpugraph.fault = $name; SELECT gpugraph_prewarm('items_idx')"),
-		qr/\Q$message\E/,
-		"fault $name: prewarm says why");
+		qr/\Q$message\E/, "fault $name: prewarm says why");
 	is(of_index($node, "state || ': ' || last_error"), "failed: $message",
 		"fault $name: so does the view");
 	is(of_device($node, 'resident_bytes'), 0, "fault $name: the device holds nothing");
@@ -40,8 +39,7 @@ is(of_index($node, 'last_error IS NULL'), 't', 'the error is forgotten');
 # ---- a refresh that fails: the copy that is there goes on being used
 $node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 2000');
 like(error_of($node, "SET gpugraph.fault = load; SELECT gpugraph_prewarm('items_idx')"),
-	qr/the loader failed/,
-	'a refresh fails');
+	qr/the loader failed/, 'a refresh fails');
 is(state_of($node), 'ready', 'the index stays on the device');
 truth_by_device($node, 'refresh failed');
 $node->sql("SELECT gpugraph_prewarm('items_idx')");

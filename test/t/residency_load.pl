@@ -234,9 +234,8 @@ SELECT make_data('items', 4000, 32, 40);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
 SQL
-	my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
-		'SELECT count(*) FROM items', 'SELECT pg_sleep(600)');
-	my $pid = backend_pid($node, 'pg_sleep.600');
+	my $session = rest_after($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
+		'SELECT count(*) FROM items');
 	for (1 .. 4)
 	{
 		$node->sql(<<'SQL');
@@ -247,8 +246,7 @@ SQL
 	}
 	my $length = "SELECT pg_relation_size('items_idx')";
 	my $long = $node->sql($length);
-	$node->sql("SELECT pg_terminate_backend($pid)");
-	finish_psql($session);
+	end_rest($session);
 	$node->sql("SELECT gpugraph_prewarm('items_idx')");
 	truth_by_device($node, 'before');
 

@@ -189,9 +189,7 @@ $node->sql("SELECT gpugraph_evict('wide_idx')");
 	kill 'TERM', $pid;
 	like(finish_psql($session), qr/no device of the gpugraph service is up/,
 		'the worker ended: prewarm says so');
-	ok_in_time(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0
-		&& $now != $pid && of_device($node, 'state') eq 'up'; },
-		'the next worker is there');
+	ok(replaced_worker($node, $pid), 'the next worker is there');
 	nothing_is_left('the worker ended');
 	go_on();
 	$node->sql($prewarm);

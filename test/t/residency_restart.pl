@@ -3,8 +3,7 @@
 use Gpugraph;
 use Residency;
 
-my $node = service_node('restart',
-	conf => "restart_after_crash = on\ngpugraph.devices = '0'\n");
+my $node = service_node('restart', conf => "restart_after_crash = on\ngpugraph.devices = '0'\n");
 unserved {
 	make_items($node, 4000, 16);
 	$node->sql('CREATE TABLE gone AS SELECT * FROM items;
@@ -61,9 +60,7 @@ is($node->sql("SELECT count(*) FROM gpugraph_stat_index"), 1, 'nothing else was 
 
 # ---- a crash of one backend takes all shared memory with it
 my $victim = start_psql($node, 'SELECT pg_sleep(60)');
-kill_9($node, backend_pid($node, '^SELECT pg_sleep'));
-finish_psql($victim);
-ok(wait_until_up($node), 'the server is back');
+survives_kill_9($node, 'a backend', backend_pid($node, '^SELECT pg_sleep'), $victim);
 comes_back('shared memory started anew');
 
 # ---- a list that is no list

@@ -40,8 +40,7 @@ subtest residency_limit => sub {
 	# 20 times as long as its load took
 	ok_in_time(
 			sub {
-				$node->sql(
-					"SELECT bool_and(clock_timestamp() >
+				$node->sql("SELECT bool_and(clock_timestamp() >
 						loaded_at + 21 * load_seconds * interval '1 s')
 					FROM gpugraph_stat_index
 					WHERE relid IN ('a_idx'::regclass, 'c_idx'::regclass)") eq 't'
@@ -82,8 +81,7 @@ subtest residency_limit => sub {
 	reload_with($node, 'gpugraph.device_memory = 20MB');
 	ok_in_time(
 			sub {
-				$node->sql(
-					"SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5)
+				$node->sql("SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5)
 						LIMIT 5");
 				return state_of($node, 'big_idx') eq 'ready';
 			},
@@ -307,9 +305,8 @@ SQL
 	is(of_device($node, "loads || ' ' || failed_loads"), "$loads 0",
 		'no refresh failed, and nothing was loaded anew');
 	cmp_ok(of_device($node, 'resident_bytes'), '<=', 5 << 20, 'the limit is kept');
-	cmp_ok(log_lines($node, qr/LOG: .*items_idx.* of 1 segments?, makes room for its delta/),
-		'>', 0,
-		'the log says so');
+	cmp_ok(log_lines($node, qr/LOG: .*items_idx.* of 1 segments?, makes room for its delta/), '>',
+		0, 'the log says so');
 	index_is_complete($node, 'grown');
 
 	# ---- with room for all again, what went comes back

@@ -202,9 +202,8 @@ through_cursor('a cursor, segments trimmed meanwhile', sub {
 	limit(int($half * 0.7));
 	wait_for(sub { of_device($node, 'resident_bytes') <= int($half * 0.7) << 20 });
 });
-through_cursor('a cursor, all evicted meanwhile', sub {
-	sql("SELECT gpugraph_evict('items_idx')");
-});
+through_cursor('a cursor, all evicted meanwhile',
+	sub { sql("SELECT gpugraph_evict('items_idx')"); });
 
 # ---- a higher limit: what is missing comes back without a new load
 prewarm('items_idx');

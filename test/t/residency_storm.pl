@@ -59,22 +59,12 @@ my %scripts = (
 	prewarm => "SELECT try_prewarm('other_idx'); SELECT pg_sleep(random() * 0.5);",
 	reindex => "REINDEX INDEX CONCURRENTLY other_idx; SELECT pg_sleep(1);",
 	fault => "SET gpugraph.fault = load; SELECT ask('items'); SELECT pg_sleep(0.2);");
-my @running;
-my $dir = PostgreSQL::Test::Utils::tempdir();
-for my $name (sort keys %scripts)
-{
-	my $file = "$dir/$name.sql";
-
-	append_to_file($file, join("\n", map { "$_;" } split /;\s*/, $scripts{$name}) . "\n");
-	for my $copy (1 .. ($name eq 'ask' ? 4 : 1))
-	{
-		my %job = (name => $name, out => '');
-		$job{harness} = IPC::Run::start(
-			[ 'pgbench', '-n', '-c', 1, '-T', $seconds, '-f', $file, $node->connstr('postgres') ],
-			'<', \undef, '>', \$job{out}, '2>&1');
-		push @running, \%job;
-	}
-}
+my $asks = delete $scripts{ask};
+$scripts{"ask$_"} = $asks for 1 .. 4;
+my %running = map {
+	$_ => start_pgbench($node, "--client=1 --time=$seconds",
+		"$_\@1" => join("\n", map { "$_;" } split /;\s*/, $scripts{$_}) . "\n")
+} sort keys %scripts;
 
 # The worker is terminated every few seconds. On a busy machine it may take some to come back, as on
 # a GPU, whose driver is slow to start.
@@ -89,14 +79,13 @@ while (time < $until - 3 || ($kills < $least && time < $until + 60))
 }
 cmp_ok($kills, '>=', $least, 'the worker was terminated more than once');
 
-for my $job (@running)
+for my $name (sort keys %running)
 {
-	eval { $job->{harness}->finish };
-	my @errors = grep { /ERROR|FATAL|PANIC|aborted/ } split /\n/, $job->{out};
+	my @errors = grep { /ERROR|FATAL|PANIC|aborted/ } split /\n/, finish_psql($running{$name});
 
-	is(join("\n", @errors), '', "$job->{name}: no error");
-	like($job->{out}, qr/number of transactions actually processed: [1-9]/,
-		"$job->{name}: it did something");
+	is(join("\n", @errors), '', "$name: no error");
+	like($running{$name}{out}, qr/number of transactions actually processed: [1-9]/,
+		"$name: it did something");
 }
 
 # ---- afterwards

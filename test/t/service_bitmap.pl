@@ -108,8 +108,7 @@ for my $limit ('LIMIT 10', 'LIMIT 20000', '')
 {
 	many('few', $limit, '', "rows that VACUUM cleared, $limit", 'TIDs: 93250\n');
 	many('few', $limit, "SET work_mem = '64kB'; SET hash_mem_multiplier = 16;",
-		"pages without rows, $limit",
-		'lossy=[1-9]\d*\n\s+TIDs: [89]\d{4}\n');
+		"pages without rows, $limit", 'lossy=[1-9]\d*\n\s+TIDs: [89]\d{4}\n');
 }
 many('few', 'LIMIT 10', "SET work_mem = '64kB'; SET hash_mem_multiplier = 2;",
 	'more TIDs than fit into work_mem', 'Unrestricted Scans: 1');

@@ -73,8 +73,7 @@ for my $itopk (16, 32, 64, 128)
 }
 
 # ---- not known, or not all
-answers_as('a LIMIT from a subquery', 1,
-	"SELECT id FROM items $nearest LIMIT (SELECT 100)");
+answers_as('a LIMIT from a subquery', 1, "SELECT id FROM items $nearest LIMIT (SELECT 100)");
 answers_as('LIMIT ALL', 1,
 	"SELECT id FROM (SELECT id FROM items $nearest LIMIT ALL) s LIMIT (SELECT 90)");
 answers_as('a join that drops rows', 1, <<"SQL" =~ s/;\n\z//r);

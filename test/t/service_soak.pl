@@ -157,9 +157,7 @@ for my $session ($vacuuming, @cutting)
 }
 
 note($bench->{out});
-is(join('',
-	grep { !/^pgbench \(/ } map { "$_\n" } split /\n/, $bench->{err}), '',
-	'no statement of the clients failed');
+is(failed_statements($bench), '', 'no statement of the clients failed');
 like($bench->{out}, qr/number of failed transactions: 0 /, 'and pgbench counted none');
 unlike($vacuuming->{err}, qr/ERROR(?!.*terminating)/, 'VACUUM met no error');
 my @cut = map { split /\n/, $_->{err} } @cutting;
