@@ -101,8 +101,8 @@ sub newer_node
 }
 
 # A running cluster with the extensions, autovacuum off so that only the test vacuums. Where a file
-# had one of that name before, it is that one, emptied: subtests share a cluster so, and each has a
-# server started anew, with its own settings and log.
+# had one of that name before, it is that one, stopped and emptied: subtests share a cluster so, and
+# each has a server started anew, with its own settings and log.
 my %nodes;						# and their settings as initialised, by name
 
 sub new_node
@@ -136,14 +136,15 @@ sub new_node
 	return $node;
 }
 
-# Have a stopped cluster forget its settings, its log and what was on devices. Its tables go when it
-# runs; databases and roles are the test's to drop.
+# Have a cluster stop, and forget its settings, its log and what was on devices. Its tables go when
+# it runs; databases and roles are the test's to drop.
 sub empty_node
 {
 	my ($node, $initial) = @_;
 	my $dir = $node->data_dir;
 	my %files = ('postgresql.conf' => $initial, 'postgresql.auto.conf' => '');
 
+	$node->stop;
 	unlink glob "$dir/gpugraph.resident.*";
 	for my $name (keys %files)
 	{

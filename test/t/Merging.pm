@@ -57,9 +57,9 @@ sub merge_ten_times
 	return;
 }
 
-# A standby, ten generations of merges, a compaction of half, and a crash: what the index keeps of its
-# rows, which a test asks by its own ways to run SQL, to measure recall, and to see what merges have
-# made. The standby, and the recall after ten generations, the compaction and of a fresh index.
+# Ten generations of merges, a compaction of half, a standby and a crash, with a test's own ways to
+# run SQL, to measure recall and to see what merges have made. Returns the standby, and the recall
+# after ten generations, after the compaction and of a fresh index.
 sub survives_generations
 {
 	my ($node, $query, $recall, $see) = @_;
@@ -69,7 +69,8 @@ sub survives_generations
 	$see->('ten generations');
 	index_is_complete($node, 'ten generations');
 	my $merged = $recall->();
-	$query->("DELETE FROM items WHERE id % 8 < 5; VACUUM items; SELECT gpugraph_merge('items_idx')");
+	$query->("DELETE FROM items WHERE id % 8 < 5; VACUUM items;
+		SELECT gpugraph_merge('items_idx')");
 	cmp_ok(merge_info($node, 'dead_rows'), '<', merge_info($node, 'rows') / 3, 'a compaction');
 	$see->('a compaction');
 	index_is_complete($node, 'a compaction');

@@ -51,8 +51,6 @@ SQL
 	cmp_ok(info('delta_rows'), '<=', 10, 'of all rows but those on the last page');
 	cmp_ok(info('total_bytes / 8192'), '<=', $before, 'the index does not grow');
 	index_is_complete($node, 'merged');
-
-	$node->stop;
 };
 
 # An index whose directory is full takes rows, and comes free with the next merge, also while an old
@@ -153,8 +151,6 @@ SQL
 		cmp_ok(entries($rel), '<', 30, "$rel: few entries are in use");
 	}
 	end_rest($old);
-
-	$node->stop;
 };
 
 # The bug: a scan that knew in which buffer it had seen a page of a segment did not look at the

@@ -44,7 +44,6 @@ CONF
 		'the next load finds chunks');
 	truth_by_device($node, 'loaded');
 	is(log_lines($node, qr/(PANIC|TRAP|terminated by signal)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # The bug: a loader counts as a user of its database. DROP DATABASE, and CREATE DATABASE from it as
@@ -104,7 +103,6 @@ SQL
 
 	is(log_lines($node, qr/could not load/), 0, 'the log calls it no failure');
 	is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # The bug: a loader that stayed for the next refresh held the last background worker. A load for
@@ -156,8 +154,6 @@ SQL
 	}
 	cmp_ok($seen, '>', 0, 'a loader stayed');
 	is(of_device($node, 'failed_loads'), 0, 'no load failed');
-
-	$node->stop;
 };
 
 # The bug: who waits for a load holds AccessShareLock on the index. A statement that wants the index

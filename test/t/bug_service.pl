@@ -24,8 +24,6 @@ subtest bug_prewarm_new_oid => sub {
 	is($node->sql("SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx') > 0"), 't',
 		'it is brought up to date');
 	truth_by_device($node, 'afterwards');
-
-	$node->stop;
 };
 
 # The bug: gpugraph_prewarm() waited for ever. Of an index that is on the device in part, it asked
@@ -55,11 +53,9 @@ SQL
 	# a delta for which there is no room beside one segment
 	$node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
 	$node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 3000');
-	my ($rc, $out, $err) = $node->psql('postgres', $prewarm);
-	like($err, qr/it needs .* of device memory/, 'it says that there is no room');
+	like(error_of($node, $prewarm),
+		qr/it needs .* of device memory/, 'it says that there is no room');
 	like(truth($node), qr/^1\.0000 /, 'answers are right');
-
-	$node->stop;
 };
 
 # The bug: gpugraph_prewarm() waited for ever. A merge brings its segment to the device before it
@@ -104,8 +100,6 @@ subtest bug_prewarm_failed_merge => sub {
 	is(of_index($node, 'segments', 'slow_idx'), merge_info($node, 'segments', 'slow'),
 		'the device has the segments of the directory');
 	index_is_complete($node, 'afterwards', 'slow');
-
-	$node->stop;
 };
 
 # The bug: with gpugraph.engine = cuda a query failed. A merge that brings its segment to the device
@@ -153,8 +147,6 @@ SQL
 	is("$rc $out $err", '0 10 ', 'a query waits for the device');
 	truth_by_device($node, 'afterwards', 'slow');
 	index_is_complete($node, 'afterwards', 'slow');
-
-	$node->stop;
 };
 
 # The bug: wrong rows from the device. A merge brings its segment to a device that has the index,
@@ -211,8 +203,6 @@ SQL
 	$node->sql("SELECT gpugraph_prewarm('items_idx')");
 	truth_by_device($node, 'brought anew');
 	index_is_complete($node, 'afterwards');
-
-	$node->stop;
 };
 
 # The bug: neighbours of other rows, or a crash. gpugraph_knn_graph() asks a device about the nodes
@@ -270,8 +260,6 @@ SELECT count(*), count(DISTINCT who),
 	count(*) FILTER (WHERE abs(distance - (a.val <-> b.val)) < 1e-4 * (1 + distance)) - count(*)
 	FROM found LEFT JOIN items a ON a.ctid = who LEFT JOIN items b ON b.ctid = neighbor;
 SQL
-
-	$node->stop;
 };
 
 # The bug: a backend that posted its query to a device just after that had gone for good abandoned
@@ -315,8 +303,6 @@ subtest bug_slot_of_gone_device => sub {
 	# not before: the query is posted to a device that is gone
 	alter_system($node, 'RESET gpugraph.fault');
 	ok_in_time(sub { of_one(0, 'state') eq 'up' }, 'the first one comes back');
-
-	$node->stop;
 };
 
 # The bug: the worker of a device without a driver exits to try again in a process that has not

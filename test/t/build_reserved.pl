@@ -104,9 +104,9 @@ sql('DROP INDEX items_idx, more_idx');
 sql('CREATE FUNCTION sour(id int, val vector) RETURNS vector(64) IMMUTABLE PARALLEL SAFE
 	LANGUAGE plpgsql AS $$ BEGIN
 		IF id > 50000 THEN RAISE division_by_zero; END IF; RETURN val; END $$');
-($rc, $out, $err) = $node->psql('postgres',
-	'CREATE INDEX ON items USING gpugraph ((sour(id, val)::vector(64)) vector_l2_ops)');
-like($err, qr/division/, 'an error');
+like(error_of($node,
+	'CREATE INDEX ON items USING gpugraph ((sour(id, val)::vector(64)) vector_l2_ops)'),
+	qr/division/, 'an error');
 is(reserved(), '0', 'an error: all is given back');
 for my $how (qw(cancel terminate))
 {

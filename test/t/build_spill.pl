@@ -102,8 +102,7 @@ for my $phase ('neighbors', 'reordering|connecting|writing')
 my ($rc, $out);
 for my $ms (20, 100, 400)
 {
-	($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = $ms; $create");
-	like($err, qr/statement timeout/, "$ms ms");
+	like(error_of($node, "SET statement_timeout = $ms; $create"), qr/statement timeout/, "$ms ms");
 	is($node->sql($files), '0', "$ms ms: no file is left");
 }
 
@@ -149,10 +148,10 @@ for (my $ms = 200; !defined $planned && $ms < 60000; $ms *= 2)
 }
 for my $workers (2, 0)
 {
-	($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
+	like(error_of($node, "\\set VERBOSITY verbose
 		SET max_parallel_maintenance_workers = $workers;
-		SET temp_file_limit = '${planned}MB'; $create");
-	like($err, qr/ERROR:  53400: temporary file size exceeds temp_file_limit/,
+		SET temp_file_limit = '${planned}MB'; $create"),
+		qr/ERROR:  53400: temporary file size exceeds temp_file_limit/,
 		"temp_file_limit, $workers workers");
 	is($node->sql($files), '0', "temp_file_limit, $workers workers: no file");
 }

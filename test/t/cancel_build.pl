@@ -193,12 +193,11 @@ cmp_ok($cut, '>', 0,
 
 # a query and a check are cancelled too
 $node->sql($create);
-my ($rc, $out, $err) = $node->psql('postgres',
-	"SET enable_seqscan = off; SET statement_timeout = 100;
+like(error_of($node, "SET enable_seqscan = off; SET statement_timeout = 100;
 	 SELECT count(*) FROM generate_series(1, 100000) g,
 	 LATERAL (SELECT id FROM items WHERE id <> g
-	 ORDER BY val <-> (SELECT val FROM items WHERE id = 1 + g % 9999) LIMIT 10) s");
-like($err, qr/statement timeout/, 'searches');
+	 ORDER BY val <-> (SELECT val FROM items WHERE id = 1 + g % 9999) LIMIT 10) s"),
+	qr/statement timeout/, 'searches');
 index_is_complete($node, 'built at last');
 
 $node->sql('DROP INDEX items_idx; CHECKPOINT');

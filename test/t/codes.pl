@@ -136,17 +136,16 @@ my $file = index_file($node, 'items_idx');
 $node->stop;
 patch($file, CODES, 100, peek($file, CODES, 100, 1) ^ "\1");
 $node->start;
-my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('items_idx')");
-like($err, qr/code \d+ of piece \d+ is not the code of its vector/, 'a flipped bit of a code');
+like(error_of($node, "SELECT gpugraph_check('items_idx')"),
+	qr/code \d+ of piece \d+ is not the code of its vector/, 'a flipped bit of a code');
 query('REINDEX INDEX items_idx');
 index_is_complete($node, 'REINDEX');
 $file = index_file($node, 'items_idx');
 $node->stop;
 patch($file, META, META_FEATURES, pack 'L', 512 | 16 | 1);
 $node->start;
-($rc, $out, $err) = $node->psql('postgres',
-	"\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')");
-like($err, qr/ERROR:  0A000: index "items_idx" has features 211, of which this gpugraph knows 1ff/,
+like(error_of($node, "\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')"),
+	qr/ERROR:  0A000: index "items_idx" has features 211, of which this gpugraph knows 1ff/,
 	'a feature that is not known');
 
 finish_test($node, $standby);

@@ -75,8 +75,6 @@ SQL
 		'an index whose build was stopped is not there');
 	$node->sql('CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
 	survives_stop('after CREATE INDEX', 'more');
-
-	$node->stop;
 };
 
 # After a crash an unlogged table and its index are empty and usable, and the sample that the index
@@ -134,8 +132,6 @@ SQL
 	$node->sql("INSERT INTO free VALUES (1, '[1,2]')");
 	is($node->sql("SELECT dimensions FROM gpugraph_index_info('free_idx')"), '2',
 		'its first row says the dimensions again');
-
-	$node->stop;
 };
 
 # With wal_level = minimal a relation made in the same transaction is synced instead of logged; it

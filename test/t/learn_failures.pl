@@ -94,7 +94,6 @@ SUM
 		is(state_of(), $before, 'forgetting is cancelled');
 	}
 	index_is_complete($node, 'at the end');
-	$node->stop;
 };
 
 # Damage to the sample that an index learns from: gpugraph_check() names it, what reads it gives an

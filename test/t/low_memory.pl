@@ -25,9 +25,8 @@ is($node->sql($count), '1', 'twice the memory would do: one segment');
 $node->sql('DROP INDEX items_idx');
 
 # 64 MB are taken whatever the setting, here for a fourth of the rows
-($rc, $out, $err) = $node->psql('postgres',
-	"SET maintenance_work_mem = '1MB'; $create WHERE id <= $rows / 4");
-like($err, $exceeded, 'a quarter of the rows: announced');
+like(error_of($node, "SET maintenance_work_mem = '1MB'; $create WHERE id <= $rows / 4"),
+	$exceeded, 'a quarter of the rows: announced');
 is($node->sql($count), '1', 'a quarter of the rows: one segment');
 $node->sql('DROP INDEX items_idx');
 
@@ -54,10 +53,8 @@ cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99,
 	'rows of a segment deleted: recall');
 
 # the hint is right
-($rc, $out, $err) = $node->psql('postgres',
-	"DROP INDEX items_idx; SET maintenance_work_mem = '${enough}MB'; $create");
-unlike($err, qr/maintenance_work_mem/,
-	'with as much as the hint says there is nothing to announce');
+unlike(error_of($node, "DROP INDEX items_idx; SET maintenance_work_mem = '${enough}MB'; $create"),
+	qr/maintenance_work_mem/, 'with as much as the hint says there is nothing to announce');
 is($node->sql("SELECT segments FROM gpugraph_index_info('items_idx')"), '1', 'and one segment');
 index_is_complete($node, 'one segment');
 

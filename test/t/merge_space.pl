@@ -48,8 +48,6 @@ SQL
 		'half deleted and inserted again five times: size over a fresh index');
 	my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('items_idx', true)");
 	is("$rc $err", '0 ', 'the index is sound');
-
-	$node->stop;
 };
 
 # What is sealed is a piece of its own, which later merges leave where it is, and the directory has
@@ -105,8 +103,6 @@ CONF
 	ok_in_time(sub { return merge_info($node, 'segments') <= 4 }, 'segments are few');
 	index_is_complete($node, 'the large merge is done');
 	unlike(slurp_file($node->logfile), qr/corrupt|PANIC|ERROR:/, 'no error');
-
-	$node->stop;
 };
 
 # Two devices build graphs of merges: one for each of two sessions, and one for a merge that is done
@@ -175,8 +171,6 @@ CONF
 	ok_in_time(sub { return busy() == 0 }, 'and ends');
 	nothing_left('all memory is given back');
 	index_is_complete($node, 'one within the other');
-
-	$node->stop;
 };
 
 # A merge that is cancelled, at whatever point, leaves the index whole, and the next one gives back

@@ -23,10 +23,10 @@ sub new_replica
 my $replica = new_replica('replica', "max_standby_streaming_delay = 0\n");
 is(error_of($replica, "SELECT gpugraph_merge('items_idx')") =~
 	/ERROR:  cannot execute gpugraph_merge\(\) during recovery/, 1, 'no merge on a standby');
-my ($rc, $out, $err) = $replica->psql('postgres', "DO \$\$ BEGIN
+like(error_of($replica, "DO \$\$ BEGIN
 	PERFORM gpugraph_merge('items_idx');
-	EXCEPTION WHEN read_only_sql_transaction THEN RAISE 'refused'; END \$\$");
-like($err, qr/refused/, 'SQLSTATE 25006');
+	EXCEPTION WHEN read_only_sql_transaction THEN RAISE 'refused'; END \$\$"),
+	qr/refused/, 'SQLSTATE 25006');
 
 # a cursor on the standby whose pages are merged and used again on the primary
 my $cursor = start_cursor($replica);

@@ -128,9 +128,8 @@ for my $round (4, 5)
 	is(change('pages', 1001 + 500 * $round), '', "pages, $round: a merge");
 	is_good('pages', $round);
 }
-my ($rc, $out, $err) = $node->psql('postgres', "INSERT INTO pages $rows(3001, 4000) i");
-like($err, qr/ERROR:  index "pages_idx" has no room for another row.*HINT:  REINDEX/s,
-	'no page is left');
+like(error_of($node, "INSERT INTO pages $rows(3001, 4000) i"),
+	qr/ERROR:  index "pages_idx" has no room for another row.*HINT:  REINDEX/s, 'no page is left');
 is_good('pages', 'none is left');
 is($node->sql("SELECT gpugraph_merge('pages_idx')"), 't', 'there can be a merge');
 is_good('pages', 'merged');

@@ -116,9 +116,9 @@ SELECT count(DISTINCT id), bool_and(d > before - 1e-5), max(n) = 4160
 SQL
 is(last_scan($node, "SELECT id FROM items WHERE cat < 8 $query", 'engine, rows, matches'),
 	'gpu|4160|4160', 'which the device began');
-my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $fast;
-	SELECT count(*) FROM (SELECT id FROM items WHERE cat < 8 $query) s");
-like($err, qr/has codes and no vectors/, 'engine cuda says that the end is the CPU\'s');
+like(error_of($node, "SET gpugraph.engine = cuda; $fast;
+	SELECT count(*) FROM (SELECT id FROM items WHERE cat < 8 $query) s"),
+	qr/has codes and no vectors/, 'engine cuda says that the end is the CPU\'s');
 
 # bitmaps of another index
 $node->sql('CREATE INDEX items_id_idx ON items ((id % 37)); ANALYZE items');

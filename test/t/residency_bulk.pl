@@ -126,9 +126,9 @@ is(finish_psql($session) . $session->{out}, "10\n", 'and all is evicted: it goes
 
 # ---- cancelled while the device has the request: its next one is answered
 sql("SELECT gpugraph_prewarm('items_idx')");
-my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.fault = stall;
-	SET statement_timeout = '200ms'; SELECT count(*) FROM by_search(50)");
-like($err, qr/statement timeout/, 'cancelled');
+like(error_of($node, "SET gpugraph.fault = stall;
+	SET statement_timeout = '200ms'; SELECT count(*) FROM by_search(50)"),
+	qr/statement timeout/, 'cancelled');
 ok_in_time(sub { (asked('SET work_mem = 64', 10))[0] eq 'gpu, cpu' },
 	'the device answers the next one');
 

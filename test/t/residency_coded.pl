@@ -107,9 +107,9 @@ for my $order (qw(strict_order relaxed_order off))
 is($node->sql("$fast; SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3
 	$query LIMIT 10) s \\g /dev/null\nSELECT engine, reason FROM gpugraph_last_scan()"),
 	'cpu|The index, or the GPU\'s copy of it, has codes and no vectors.', 'a filter is the CPU\'s');
-my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $fast;
-	SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3 $query LIMIT 10) s");
-like($err, qr/has codes and no vectors/, 'engine cuda says so');
+like(error_of($node, "SET gpugraph.engine = cuda; $fast;
+	SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3 $query LIMIT 10) s"),
+	qr/has codes and no vectors/, 'engine cuda says so');
 my $many = "SELECT id FROM items WHERE cat < 25 $query LIMIT 10";
 is($node->sql("$fast; $many \\g /dev/null
 	SELECT engine FROM gpugraph_last_scan()"), 'gpu', 'but one that many rows pass is walked');

@@ -132,8 +132,6 @@ subtest residency_load => sub {
 		'those of the index, too, and it stays where it is');
 	truth_by_device($node, 'after the reset');
 	is(of_index($node, 'queries_gpu'), 20, 'counting goes on');
-
-	$node->stop;
 };
 
 # What is dropped, truncated or rebuilt never answers from its old copy, and its memory goes back
@@ -220,7 +218,6 @@ SQL
 		'DROP DATABASE gives the memory back');
 
 	is(log_lines($node, qr/(PANIC|TRAP|ERROR:.*gpugraph)/), 0, 'nothing was said of it in the log');
-	$node->stop;
 };
 
 # VACUUM moves what lies near the end of an index's file, and truncates it. A device goes on
@@ -263,8 +260,6 @@ SQL
 		'the copy is of the new generation');
 	is(of_device($node, 'loads'), $loads, 'and was refreshed, not loaded');
 	index_is_complete($node, 'the index');
-
-	$node->stop;
 };
 
 # Two devices: an index is loaded to the one with more room, and whichever has it answers, whatever

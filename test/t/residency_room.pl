@@ -106,8 +106,6 @@ subtest residency_limit => sub {
 	finish_psql($loading);
 	ok_in_time(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }, 'and the rest follows');
 	like(truth($node, 'c'), qr/^1\.0000/, 'all the while answers are right');
-
-	$node->stop;
 };
 
 # More indexes than the table of residents has entries: as many as fit stay on the device, and an
@@ -171,7 +169,6 @@ SQL
 	cmp_ok(of_device($node, 'resident_indexes'), '>=', $entries - 2, 'and takes few for it');
 
 	is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # A table of 300 small partitions: every index stays on one device, which answers a query of all of
@@ -246,7 +243,6 @@ SQL
 	is((split /\n/, ask(1))[-2], (split /\n/, ask(0))[-2], 'and the CPU answers for the others');
 
 	is(log_lines($node, qr/(PANIC|TRAP|signal|damaged)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # The delta of an index that is on a device grows beyond the room that is there for it. The resident
@@ -328,8 +324,6 @@ SQL
 		SELECT gpugraph_prewarm('items_idx')"), qr/it needs .* of device memory/,
 		'no room even for the delta');
 	like(truth($node), qr/^1\.0000 /, 'answers are right');
-
-	$node->stop;
 };
 
 # A copy that cannot be used any more is replaced or gives way. Neither too little memory for two
@@ -406,7 +400,6 @@ SQL
 	ok_in_time(\&by_device, 'until a load succeeds');
 
 	is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # Who may have indexes loaded and evicted, and at whose cost: nobody but the table's owner evicts an

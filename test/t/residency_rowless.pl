@@ -58,9 +58,9 @@ SELECT count(*), bool_and(d >= before * (1 - 4 * 96 * 2 ^ -25)),
 SQL
 is(last_scan($node, "SELECT id FROM items $query", 'engine, rows'), 'gpu|12000',
 	'without LIMIT it begins with the device and ends with the CPU');
-my ($rc, $out, $err) = $node->psql('postgres',
-	"SET gpugraph.engine = cuda; $fast; SELECT count(*) FROM (SELECT id FROM items $query) s");
-like($err, qr/has codes and no vectors/, 'engine cuda says what is the CPU\'s');
+like(error_of($node,
+	"SET gpugraph.engine = cuda; $fast; SELECT count(*) FROM (SELECT id FROM items $query) s"),
+	qr/has codes and no vectors/, 'engine cuda says what is the CPU\'s');
 
 # ---- rows that come and go
 rows_come_and_go($node);

@@ -75,7 +75,6 @@ CONF
 	like(who_answers($node), qr/^(0\.9\d+|1\.0000) /, 'queries are answered');
 
 	is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # The index option devices: segments are spread over several devices, and come back to one. Queries
@@ -164,7 +163,6 @@ CONF
 	}
 
 	is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # The index option devices for builds and merges, and for every form that segments have on a device.

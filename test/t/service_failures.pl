@@ -162,7 +162,6 @@ subtest service_faults => sub {
 		'the same device twice is no list of devices');
 	restart_with($node, "shared_preload_libraries = ''\ngpugraph.devices = 'all'");
 	is($node->sql("SET enable_seqscan = off; $nearest"), 10, 'not preloaded: the CPU answers');
-	$node->stop;
 };
 
 # A device that hangs: a kernel that never ends, or a call of the driver that never returns,

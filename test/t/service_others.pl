@@ -108,8 +108,6 @@ SQL
 		'nor resets counters');
 	$node->sql('DROP DATABASE second');
 	is(nearest('first'), exact('first'), 'after the other database was dropped');
-
-	$node->stop;
 };
 
 # A backend's slot outlives whatever happens to the two who share it: a backend that is held up
@@ -195,7 +193,6 @@ subtest service_slots => sub {
 	}
 
 	is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # What a scan remembers of a device copy never names another copy: not after the worker was
@@ -306,7 +303,6 @@ SQL
 	}
 
 	is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
-	$node->stop;
 };
 
 # A host with a device that cannot be used, an old one say, beside one that can: the one works as if

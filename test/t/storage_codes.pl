@@ -155,17 +155,17 @@ is(query("SET ROLE reader; SELECT count(*) FROM gpugraph_search('owned_idx',
 	(SELECT array_agg(val) FROM queries), 10)"), 500, 'expressions run as the owner');
 
 # ---- what does not go together
-my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
+like(error_of($node, "\\set VERBOSITY verbose
 	SET gpugraph.engine = cuda; SET enable_seqscan = off;
-	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 1");
-like($err, qr/ERROR:  55000/, 'engine cuda');
+	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 1"),
+	qr/ERROR:  55000/, 'engine cuda');
 
 # ---- damage
 my $file = index_file($node, 'long_idx');
 $node->stop;
 patch($file, CODES, 1520 - 8, pack 'f', -9**9**9);
 $node->start;
-($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('long_idx')");
-like($err, qr/code \d+ of piece \d+ is not finite/, 'a code that is not finite');
+like(error_of($node, "SELECT gpugraph_check('long_idx')"),
+	qr/code \d+ of piece \d+ is not finite/, 'a code that is not finite');
 
 finish_test($node, $standby);
