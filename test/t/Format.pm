@@ -42,8 +42,7 @@ sub index_file
 {
 	my ($node, $index) = @_;
 
-	return $node->data_dir . '/'
-		. $node->safe_psql('postgres', "SELECT pg_relation_filepath('$index')");
+	return $node->data_dir . '/' . $node->sql("SELECT pg_relation_filepath('$index')");
 }
 
 sub read_page

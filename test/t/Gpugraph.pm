@@ -17,9 +17,10 @@ use Time::HiRes qw(usleep time);
 our @EXPORT = (@Test::More::EXPORT, @PostgreSQL::Test::Utils::EXPORT,
 	qw(finish_test start_standby is_equal start_cursor insert_for_ever new_node newer_node
 	newer_nodes forget_newer_options upgrade_node init_node load_helpers make_items
-	make_many_items index_is_complete answers start_psql finish_psql has_ended start_pgbench
-	repeat_psql wait_for kill_9 kill_9_server wait_until_up wait_for_progress find_build
-	make_signal_build backend_pid hold_lock hold_at rests_at %places));
+	make_many_items index_is_complete answers start_psql finish_psql rest_after end_rest
+	has_ended start_pgbench failed_statements repeat_psql wait_for ok_in_time error_of
+	alter_system reload_with restart_with kill_9 survives_kill_9 kill_9_server wait_until_up
+	wait_for_progress find_build make_signal_build backend_pid hold_lock hold_at rests_at %places));
 
 sub import
 {
@@ -66,7 +67,7 @@ sub forget_newer_options
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres',
+	$node->sql(
 		"UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '%pg_attver%'")
 		if $ENV{GG_NEWER};
 	return;
@@ -99,13 +100,27 @@ sub newer_node
 	return (newer_nodes(@_))[-1];
 }
 
-# A running cluster with the extensions, autovacuum off so that only the test vacuums.
+# A running cluster with the extensions, autovacuum off so that only the test vacuums. Where a file
+# had one of that name before, it is that one, stopped and emptied: subtests share a cluster so, and
+# each has a server started anew, with its own settings and log.
+my %nodes;						# and their settings as initialised, by name
+
 sub new_node
 {
 	my ($name, %options) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name, %{ $options{new} || {} });
+	my ($node, $initial) = @{ $nodes{$name} || [] };
+	my $emptied = defined $node;
 
-	init_node($node, %{ $options{init} || {} });
+	if ($emptied)
+	{
+		empty_node($node, $initial);
+	}
+	else
+	{
+		$node = PostgreSQL::Test::Cluster->new($name, %{ $options{new} || {} });
+		init_node($node, %{ $options{init} || {} });
+		$nodes{$name} = [ $node, slurp_file($node->data_dir . '/postgresql.conf') ];
+	}
 	# A plain VACUUM passes over the dead rows of a page that another process has pinned, as the
 	# background writer does while it writes it: where tests count what VACUUM clears, none writes.
 	# A standby may be slow to connect, and checkpoints remove what it has not got.
@@ -113,9 +128,74 @@ sub new_node
 		"autovacuum = off\nbgwriter_lru_maxpages = 0\njit = off\nwal_keep_size = 1GB\n"
 			. ($options{conf} || ''));
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
+	$node->sql('DROP SCHEMA public CASCADE;
+		CREATE SCHEMA public AUTHORIZATION pg_database_owner;
+		GRANT USAGE ON SCHEMA public TO PUBLIC; ALTER DATABASE postgres RESET ALL') if $emptied;
+	$node->sql('CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 	load_helpers($node);
 	return $node;
+}
+
+# Have a cluster stop, and forget its settings, its log and what was on devices. Its tables go when
+# it runs; databases and roles are the test's to drop.
+sub empty_node
+{
+	my ($node, $initial) = @_;
+	my $dir = $node->data_dir;
+	my %files = ('postgresql.conf' => $initial, 'postgresql.auto.conf' => '');
+
+	$node->stop;
+	unlink glob "$dir/gpugraph.resident.*";
+	for my $name (keys %files)
+	{
+		open my $file, '>', "$dir/$name" or die "cannot write: $!";
+		print $file $files{$name};
+		close $file;
+	}
+	$node->rotate_logfile;
+	return;
+}
+
+# What SQL returns in the database postgres, where it must not fail.
+sub PostgreSQL::Test::Cluster::sql
+{
+	my ($node, @sql) = @_;
+	return $node->safe_psql('postgres', @sql);
+}
+
+# What psql says of errors there.
+sub error_of
+{
+	my ($node, $sql) = @_;
+	return ($node->psql('postgres', $sql))[2];
+}
+
+# ALTER SYSTEM SET or RESET, in effect with the next statement.
+sub alter_system
+{
+	my ($node, $change) = @_;
+
+	$node->sql("ALTER SYSTEM $change");
+	$node->reload;
+	return;
+}
+
+sub reload_with
+{
+	my ($node, $conf) = @_;
+
+	$node->append_conf('postgresql.conf', $conf);
+	$node->reload;
+	return;
+}
+
+sub restart_with
+{
+	my ($node, $conf) = @_;
+
+	$node->append_conf('postgresql.conf', $conf);
+	$node->restart;
+	return;
 }
 
 # A standby of what a server has now, with more settings if there are any.
@@ -140,8 +220,7 @@ sub is_equal
 	is(answers($standby), answers($primary), "$what: equal answers");
 	is(join(' ', ($standby->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
 		'0 ', "$what: sound on the standby");
-	is($standby->safe_psql('postgres', "SELECT complete('items')"), 'ok',
-		"$what: every row is found on the standby");
+	is($standby->sql("SELECT complete('items')"), 'ok', "$what: every row is found on the standby");
 	return;
 }
 
@@ -150,8 +229,8 @@ sub load_helpers
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres', slurp_file(dirname(__FILE__) . '/../pgtap/include/helpers.psql'));
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(slurp_file(dirname(__FILE__) . '/../pgtap/include/helpers.psql'));
+	$node->sql(<<'SQL');
 -- all rows of a table by its index, compared with the table: 'ok' or what is wrong
 CREATE FUNCTION complete(rel text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -182,7 +261,7 @@ sub make_items
 {
 	my ($node, $n, $dim) = @_;
 
-	$node->safe_psql('postgres', <<SQL);
+	$node->sql(<<SQL);
 SELECT make_data('items', $n, $dim, 40);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
@@ -196,8 +275,8 @@ sub make_many_items
 	my ($node, $n, $dim) = @_;
 	my $drawn = $n < 10000 ? $n : 10000;
 
-	$node->safe_psql('postgres', "SELECT make_data('items', $drawn, $dim, 40)");
-	$node->safe_psql('postgres', "ALTER TABLE items ALTER val SET STORAGE external;
+	$node->sql("SELECT make_data('items', $drawn, $dim, 40)");
+	$node->sql("ALTER TABLE items ALTER val SET STORAGE external;
 		INSERT INTO items SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val
 		FROM items a, items b WHERE b.id <= 1 + $n / 10000 LIMIT $n - 10000") if $n > 10000;
 	return;
@@ -211,7 +290,7 @@ sub index_is_complete
 	my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('${rel}_idx', true)");
 
 	is("$rc $err", '0 ', "$what: the index is sound");
-	is($node->safe_psql('postgres', "SELECT complete('$rel')"), 'ok', "$what: every row is found");
+	is($node->sql("SELECT complete('$rel')"), 'ok', "$what: every row is found");
 	return;
 }
 
@@ -221,8 +300,7 @@ sub answers
 {
 	my ($node, $engine) = @_;
 
-	return $node->safe_psql('postgres',
-		(defined $engine ? "SET gpugraph.engine = $engine;\n" : '') . <<'SQL');
+	return $node->sql((defined $engine ? "SET gpugraph.engine = $engine;\n" : '') . <<'SQL');
 SET enable_seqscan = off;
 SELECT q,
 	(SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 20) s)
@@ -249,6 +327,24 @@ sub finish_psql
 
 	eval { $session->{harness}->finish; };
 	return $session->{err};
+}
+
+# A session that rests after these statements, with its snapshot and its locks, until end_rest().
+sub rest_after
+{
+	my ($node, @sql) = @_;
+	my $session = start_psql($node, @sql, 'SELECT pg_sleep(600)');
+
+	@$session{qw(node pid)} = ($node, backend_pid($node, 'pg_sleep.600'));
+	return $session;
+}
+
+sub end_rest
+{
+	my ($session) = @_;
+
+	$session->{node}->sql("SELECT pg_terminate_backend($session->{pid})");
+	return finish_psql($session);
 }
 
 # Without a look at its output nobody hears of a session's end.
@@ -287,7 +383,7 @@ SQL
 sub insert_for_ever
 {
 	my ($node, $table, $query, $most) = @_;
-	my $before = $node->safe_psql('postgres', "SELECT count(*) FROM $table");
+	my $before = $node->sql("SELECT count(*) FROM $table");
 	my $session = start_psql($node, <<"SQL");
 DO \$\$
 BEGIN
@@ -298,7 +394,7 @@ BEGIN
 END \$\$;
 SQL
 
-	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM $table") > $before + $most });
+	wait_for(sub { $node->sql("SELECT count(*) FROM $table") > $before + $most });
 	return $session;
 }
 
@@ -324,6 +420,13 @@ sub start_pgbench
 			$node->connstr('postgres') ],
 		'<', \undef, '>', \$session{out}, '2>', \$session{err});
 	return \%session;
+}
+
+# What clients of a pgbench say of statements that failed, at its end.
+sub failed_statements
+{
+	my ($session) = @_;
+	return join "\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($session);
 }
 
 # A psql in the background that runs a statement again and again, with so many seconds between.
@@ -403,6 +506,15 @@ sub wait_for
 	return $true ? time - $start : undef;
 }
 
+# A test that passes once the code returns true, within three minutes.
+sub ok_in_time
+{
+	my ($code, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return ok(defined wait_for($code), $what);
+}
+
 # kill -9 of a server process. Its client may hear of it before the postmaster, who lets others in
 # until it does.
 sub kill_9
@@ -428,6 +540,19 @@ sub wait_until_up
 		});
 }
 
+# kill -9 of a process, if there is one, and the end of its session: the server comes back, and
+# these tables are complete.
+sub survives_kill_9
+{
+	my ($node, $what, $pid, $session, @tables) = @_;
+
+	kill_9($node, $pid) if defined $pid;
+	finish_psql($session);
+	ok(wait_until_up($node), "kill -9 of $what: the server is back");
+	index_is_complete($node, "kill -9 of $what", $_) for @tables;
+	return;
+}
+
 # Wait for a build to reach a phase (a regular expression); its process id, or undef if it is over.
 sub wait_for_progress
 {
@@ -436,7 +561,7 @@ sub wait_for_progress
 
 	wait_for(
 		sub {
-			$pid = $node->safe_psql('postgres',
+			$pid = $node->sql(
 				"SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ '$phase' LIMIT 1");
 			return $pid ne '' || has_ended($session);
 		});
@@ -454,7 +579,7 @@ sub find_build
 		sub {
 			$session = start_psql($node, $build);
 			$pid = wait_for_progress($node, 'neighbors', $session);
-			$pid = $node->safe_psql('postgres',
+			$pid = $node->sql(
 				"SELECT pid FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1")
 				if defined $pid && $who eq 'worker';
 			return 1 if $pid;
@@ -472,7 +597,7 @@ sub make_signal_build
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE FUNCTION signal_build(phase_is text, terminate bool, nworkers int DEFAULT 0) RETURNS numeric
 	LANGUAGE plpgsql AS $$
 DECLARE
@@ -516,8 +641,7 @@ sub backend_pid
 
 	wait_for(
 		sub {
-			$pid = $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity
+			$pid = $node->sql("SELECT pid FROM pg_stat_activity
 				WHERE query ~ '$query' AND state = 'active' AND pid <> pg_backend_pid()
 				AND $condition LIMIT 1");
 			return $pid ne '';
@@ -538,7 +662,7 @@ sub hold_lock
 	wait_for(
 		sub {
 			eval { $session{harness}->pump_nb };
-			return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks l
+			return $node->sql("SELECT count(*) FROM pg_locks l
 				JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory' AND granted
 					AND query ~ 'pg_advisory_lock.$key'") == 1;
 		});
@@ -562,7 +686,7 @@ sub rests_at
 
 	return defined wait_for(
 		sub {
-			return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+			return $node->sql("SELECT count(*) FROM pg_locks
 				WHERE locktype = 'advisory' AND (classid, objid) = (0, $places{$place})
 					AND NOT granted") > 0;
 		});

@@ -12,7 +12,7 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 
 our @EXPORT = qw(merging_node make_source make_checks merge_info wait_for_merges stop_in_graph
-	slow_index slow_rows start_held make_learn merge_ten_times);
+	slow_index slow_rows start_held make_learn survives_generations);
 
 # A cluster whose background worker merges. Segments and thresholds are small, so that there are
 # many merges.
@@ -30,7 +30,7 @@ sub make_source
 	my ($node, $n, $dim, $with) = @_;
 
 	$with ||= 'seal_rows = 500';
-	$node->safe_psql('postgres', <<SQL);
+	$node->sql(<<SQL);
 SELECT make_data('source', $n, $dim, 40);
 CREATE TABLE items (id bigint, cat int, big int, val vector($dim));
 INSERT INTO items SELECT * FROM source;
@@ -57,12 +57,40 @@ sub merge_ten_times
 	return;
 }
 
+# Ten generations of merges, a compaction of half, a standby and a crash, with a test's own ways to
+# run SQL, to measure recall and to see what merges have made. Returns the standby, and the recall
+# after ten generations, after the compaction and of a fresh index.
+sub survives_generations
+{
+	my ($node, $query, $recall, $see) = @_;
+	my $standby = start_standby($node, 'standby');
+
+	merge_ten_times($query);
+	$see->('ten generations');
+	index_is_complete($node, 'ten generations');
+	my $merged = $recall->();
+	$query->("DELETE FROM items WHERE id % 8 < 5; VACUUM items;
+		SELECT gpugraph_merge('items_idx')");
+	cmp_ok(merge_info($node, 'dead_rows'), '<', merge_info($node, 'rows') / 3, 'a compaction');
+	$see->('a compaction');
+	index_is_complete($node, 'a compaction');
+	my $compacted = $recall->();
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	is(answers($standby), answers($node), 'a standby answers alike');
+	index_is_complete($standby, 'a standby');
+	$node->stop('immediate');
+	$node->start;
+	index_is_complete($node, 'after a crash');
+	$query->('REINDEX INDEX items_idx');
+	return ($standby, $merged, $compacted, $recall->());
+}
+
 # learn() has the index learn from n queries.
 sub make_learn
 {
 	my ($node, $n) = @_;
 
-	$node->safe_psql('postgres', <<SQL);
+	$node->sql(<<SQL);
 SELECT make_data('asked', $n, 16, 7);
 CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
 	\$\$ SELECT gpugraph_learn('items_idx', (SELECT array_agg(val ORDER BY id) FROM asked)) \$\$;
@@ -77,7 +105,7 @@ sub start_held
 	my $holder = hold_at($node, 'merge');
 	my $pid = '';
 	my $session = start_psql($node, "SET gpugraph.fault = 'hold_merge'; $sql");
-	wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
+	wait_for(sub { $pid = $node->sql("SELECT pid FROM pg_locks
 		WHERE locktype = 'advisory' AND NOT granted"); return $pid ne ''; });
 	return ($holder, $session, $pid);
 }
@@ -87,7 +115,7 @@ sub make_checks
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 -- all rows of a category, or of all
 CREATE FUNCTION same(which int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -142,7 +170,7 @@ sub merge_info
 	my ($node, $field, $rel) = @_;
 	$rel ||= 'items';
 
-	return $node->safe_psql('postgres', "SELECT $field FROM gpugraph_index_info('${rel}_idx')");
+	return $node->sql("SELECT $field FROM gpugraph_index_info('${rel}_idx')");
 }
 
 # Until no worker has anything to do: true, or undef if that takes too long.
@@ -151,7 +179,7 @@ sub wait_for_merges
 	my ($node) = @_;
 
 	return wait_for(
-		sub { return $node->safe_psql('postgres',
+		sub { return $node->sql(
 			"SELECT count(*) FROM gpugraph_stat_merge WHERE phase <> 'failed'") == 0; });
 }
 
@@ -186,11 +214,11 @@ sub stop_in_graph
 	my $pid;
 	my $stopped = wait_for(
 		sub {
-			$pid = $node->safe_psql('postgres', "SELECT pid FROM gpugraph_stat_merge
+			$pid = $node->sql("SELECT pid FROM gpugraph_stat_merge
 				WHERE index = '${rel}_idx'::regclass AND phase = 'building graph'");
 			return 0 if $pid eq '';
 			kill 'STOP', $pid;
-			return 1 if $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+			return 1 if $node->sql("SELECT count(*) FROM pg_locks
 				WHERE pid = $pid AND relation IN ('$rel'::regclass, '${rel}_idx'::regclass)") == 0;
 			kill 'CONT', $pid;
 			return 0;

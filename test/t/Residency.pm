@@ -17,7 +17,8 @@ our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of
 	state_of wait_for_state answered_by truth truth_by_device truth_by_codes truth_by_cpu log_lines
 	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
 	forms_agree shares shares_are leave_room served_node set_fault waiting_are answered_together
-	holds_graph restarts give_up_who_hangs $nearest);
+	holds_graph restarts give_up_who_hangs form_of load_within found_by_search last_scan
+	rows_come_and_go replaced_worker $nearest);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -58,7 +59,7 @@ sub served_node
 	my $node = service_node($name, %options);
 
 	make_items($node, 4000, 16);
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	$node->sql("SELECT gpugraph_prewarm('items_idx')");
 	truth_by_device($node, 'at first');
 	return $node;
 }
@@ -75,7 +76,7 @@ sub answers_agree
 		is(answers($one), answers($other), $what);
 		return;
 	}
-	my ($x, $y) = map { $_->safe_psql('postgres', <<'SQL') } $one, $other;
+	my ($x, $y) = map { $_->sql(<<'SQL') } $one, $other;
 SET enable_seqscan = off;
 SELECT d
 	FROM queries,
@@ -104,16 +105,14 @@ sub of_index
 {
 	my ($node, $expression, $index) = @_;
 	$index ||= 'items_idx';
-	return $node->safe_psql('postgres',
-		"SELECT $expression FROM gpugraph_stat_index
+	return $node->sql("SELECT $expression FROM gpugraph_stat_index
 		WHERE datname = current_database() AND relid = '$index'::regclass");
 }
 
 sub of_device
 {
 	my ($node, $expression) = @_;
-	return $node->safe_psql('postgres',
-		"SELECT $expression FROM gpugraph_stat_device WHERE device = 0");
+	return $node->sql("SELECT $expression FROM gpugraph_stat_device WHERE device = 0");
 }
 
 # 'absent' also when nobody has heard of it.
@@ -137,10 +136,30 @@ sub leave_room
 {
 	my ($node, $index, $megabytes) = @_;
 
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_memory = '${megabytes}MB'");
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('$index'), pg_reload_conf()");
+	$node->sql("ALTER SYSTEM SET gpugraph.device_memory = '${megabytes}MB'");
+	$node->sql("SELECT gpugraph_evict('$index'), pg_reload_conf()");
 	wait_for_state($node, 'absent', $index);
 	return;
+}
+
+# What devices have of an index: its state, how many segments are there by codes, with rows in half
+# precision beside them, without rows, and not at all, and whose memory has rows.
+sub form_of
+{
+	my ($node, $index) = @_;
+	return of_index($node, "concat_ws(' ', state, coded_segments, halved_segments, rowless_segments,
+		missing_segments,
+		CASE WHEN host_bytes > 0 THEN 'host' WHEN host_bytes = 0 THEN 'device' END)", $index);
+}
+
+# Load an index anew where devices have so much memory: its form.
+sub load_within
+{
+	my ($node, $index, $megabytes) = @_;
+
+	leave_room($node, $index, int($megabytes) || 1);
+	$node->psql('postgres', "SELECT gpugraph_prewarm('$index')");
+	return form_of($node, $index);
 }
 
 # How many queries were answered by (device, CPU) so far.
@@ -157,7 +176,7 @@ sub truth
 	my ($node, $rel) = @_;
 	$rel ||= 'items';
 	my ($gpu, $cpu) = answered_by($node, "${rel}_idx");
-	my $recall = $node->safe_psql('postgres', "SELECT recall('$rel', '<->', 10)");
+	my $recall = $node->sql("SELECT recall('$rel', '<->', 10)");
 	my ($gpu_after, $cpu_after) = answered_by($node, "${rel}_idx");
 
 	return sprintf '%s %d %d', $recall, $gpu_after - $gpu, $cpu_after - $cpu;
@@ -190,6 +209,37 @@ sub truth_by_cpu
 	return;
 }
 
+# How many of the ten nearest rows of each query many queries in one call find.
+sub found_by_search
+{
+	my ($node) = @_;
+	return $node->sql(<<'SQL');
+SELECT count(*) FROM gpugraph_search('items_idx', (SELECT array_agg(val ORDER BY q) FROM queries),
+	10) s
+JOIN queries ON q = s.query
+JOIN LATERAL (SELECT ctid FROM items ORDER BY items.val <-> queries.val LIMIT 10) t
+	ON t.ctid = s.tid
+SQL
+}
+
+# What is told of a scan that uses the index.
+sub last_scan
+{
+	my ($node, $sql, $columns) = @_;
+	return $node->sql("SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off;
+		$sql \\g /dev/null\nSELECT $columns FROM gpugraph_last_scan()");
+}
+
+# Rows for the delta, and dead ones; no two are equal.
+sub rows_come_and_go
+{
+	my ($node) = @_;
+
+	$node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0');
+	$node->sql('DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000)');
+	return;
+}
+
 # SQL functions that read items in the order of distances to the queries 1 and 2, by cursors:
 # read_in_turn() so many rows of both, and read_around() so many rows (all where n is NULL), with a
 # statement in between.
@@ -197,7 +247,7 @@ sub make_cursor_functions
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE FUNCTION read_in_turn(n int, OUT by_a int[], OUT by_b int[]) LANGUAGE plpgsql AS $$
 DECLARE
 	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
@@ -242,10 +292,7 @@ sub set_fault
 {
 	my ($node, $fault) = @_;
 
-	$node->safe_psql('postgres',
-		defined $fault ? "ALTER SYSTEM SET gpugraph.fault = $fault" :
-			'ALTER SYSTEM RESET gpugraph.fault');
-	$node->reload;
+	alter_system($node, defined $fault ? "SET gpugraph.fault = $fault" : 'RESET gpugraph.fault');
 	return;
 }
 
@@ -257,7 +304,7 @@ sub waiting_are
 
 	wait_for(
 		sub {
-			@pids = split /\n/, $node->safe_psql('postgres',
+			@pids = split /\n/, $node->sql(
 				"SELECT pid FROM pg_stat_activity WHERE query ~ '$query' AND state = 'active'
 				AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
 			return @pids == $n;
@@ -275,7 +322,7 @@ sub answered_together
 
 	set_fault($node, 'stall');
 	my @clients = map { start_psql($node, @sql) } 1 .. $n;
-	ok(defined wait_for(sub { return of_device($node, 'queries') == $taken + $n; }),
+	ok_in_time(sub { of_device($node, 'queries') == $taken + $n },
 		"the device has the queries of $n clients");
 	sleep 1.1;		# each of them waits for a second in any case
 	set_fault($node);
@@ -288,7 +335,7 @@ sub answered_together
 sub holds_graph
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_merge
+	return $node->sql("SELECT count(*) FROM gpugraph_stat_merge
 		JOIN pg_stat_activity USING (pid)
 		WHERE phase = 'building graph' AND wait_event_type = 'Extension' AND
 			(SELECT sum(resident_bytes) FROM gpugraph_stat_device) >
@@ -299,7 +346,14 @@ sub holds_graph
 sub restarts
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', 'SELECT sum(restarts) FROM gpugraph_stat_device');
+	return $node->sql('SELECT sum(restarts) FROM gpugraph_stat_device');
+}
+
+# Another worker than the one of this process id has device 0, within three minutes.
+sub replaced_worker
+{
+	my ($node, $pid) = @_;
+	return defined wait_for(sub { of_device($node, "state = 'up' AND pid <> $pid") eq 't' });
 }
 
 # Wait until a device that hangs is given up; before: restarts() before it did. The time for that is
@@ -308,12 +362,10 @@ sub give_up_who_hangs
 {
 	my ($node, $before) = @_;
 
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_timeout = '1s'");
-	$node->reload;
-	wait_for(sub { return $node->safe_psql('postgres', "SELECT bool_or(state <> 'up')
+	alter_system($node, "SET gpugraph.device_timeout = '1s'");
+	wait_for(sub { return $node->sql("SELECT bool_or(state <> 'up')
 		OR sum(restarts) > $before FROM gpugraph_stat_device") eq 't'; });
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.device_timeout');
-	$node->reload;
+	alter_system($node, 'RESET gpugraph.device_timeout');
 	return;
 }
 
@@ -355,7 +407,7 @@ sub make_segments
 	my ($node) = @_;
 
 	unserved {
-		$node->safe_psql('postgres', <<'SQL');
+		$node->sql(<<'SQL');
 SELECT setseed(0.25);
 SELECT make_data('few', 5000, 32, 40);
 CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.val + b.val AS val
@@ -377,7 +429,7 @@ sub who_answers
 	my ($node) = @_;
 	my $counts = 'queries_gpu - queries_both, queries_both, queries_cpu';
 	my @before = split /\|/, of_index($node, $counts) || '0|0|0';
-	my $recall = $node->safe_psql('postgres', "SELECT recall('items', '<->', 10)");
+	my $recall = $node->sql("SELECT recall('items', '<->', 10)");
 	my @after = split /\|/, of_index($node, $counts);
 
 	return join ' ', $recall, map { $after[$_] - $before[$_] } 0 .. 2;
@@ -388,7 +440,7 @@ sub devices_have_all
 {
 	my ($node) = @_;
 	return 1 if defined wait_for(sub { return (split / /, who_answers($node))[1] == 20; });
-	diag($node->safe_psql('postgres', 'SELECT * FROM gpugraph_stat_index'));
+	diag($node->sql('SELECT * FROM gpugraph_stat_index'));
 	return 0;
 }
 
@@ -407,7 +459,7 @@ sub query_forms
 	$sql .= "; WITH ids AS MATERIALIZED (SELECT array_agg(id) AS a FROM ($forms[$_]) s)
 		SELECT $_, id, val <-> $query FROM ids, unnest(a) WITH ORDINALITY u(id, n)
 		JOIN items USING (id) ORDER BY n" for 0 .. $#forms;
-	return $node->safe_psql('postgres', "SET enable_seqscan = off; $sql");
+	return $node->sql("SET enable_seqscan = off; $sql");
 }
 
 # Are these the same rows? On a GPU those whose distances agree to six digits may come in either
@@ -446,7 +498,7 @@ sub shares
 sub shares_are
 {
 	my ($node, $shares, $what) = @_;
-	ok(defined wait_for(sub { return shares($node) eq $shares; }), $what)
+	ok_in_time(sub { shares($node) eq $shares }, $what)
 		or diag(of_index($node, 'devices::text || device_segments::text'));
 	return;
 }

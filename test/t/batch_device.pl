@@ -10,7 +10,7 @@ client_min_messages = warning
 gpugraph.merge_workers = 0
 CONF
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE source AS SELECT i AS id, (SELECT array_agg(sin(i * d) + cos(i * 0.37 + d * d)
 	ORDER BY d) FROM generate_series(1, 16) d)::vector(16) AS val FROM generate_series(1, 8000) i;
 ALTER TABLE source ADD exact vector(16);
@@ -61,16 +61,15 @@ sub compare_all
 {
 	my ($when, $graph) = @_;
 
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	$node->sql("SELECT gpugraph_prewarm('items_idx')");
 	for my $k (10, 60)
 	{
-		is($node->safe_psql('postgres', "SELECT compare_search($k)"), 'same',
-			"$when: search for $k");
+		is($node->sql("SELECT compare_search($k)"), 'same', "$when: search for $k");
 	}
 	return unless $graph;
-	is($node->safe_psql('postgres', 'SELECT compare_graph(6)'), 'same', "$when: the k-NN graph");
+	is($node->sql('SELECT compare_graph(6)'), 'same', "$when: the k-NN graph");
 	# without memory for a map of rows
-	is($node->safe_psql('postgres', "SET work_mem = '64kB'; SET hash_mem_multiplier = 1;
+	is($node->sql("SET work_mem = '64kB'; SET hash_mem_multiplier = 1;
 		SELECT compare_graph(3)"), 'same', "$when: the k-NN graph in little memory");
 	return;
 }
@@ -83,7 +82,7 @@ for (
 	my ($what, $type, $class, $storage) = @$_;
 	my $cast = "::$type(16)";
 
-	$node->safe_psql('postgres', <<SQL);
+	$node->sql(<<SQL);
 DROP TABLE IF EXISTS items;
 CREATE TABLE items (id int, cat int, val $type(16))
 	WITH (fillfactor = 50, autovacuum_enabled = off);
@@ -93,38 +92,37 @@ CREATE INDEX items_idx ON items USING gpugraph (val $class)
 ALTER TABLE source ALTER val TYPE $type(16) USING exact$cast;
 SQL
 	compare_all("$what, one segment");
-	$node->safe_psql('postgres', 'VACUUM items');
+	$node->sql('VACUUM items');
 	compare_all("$what, all-visible pages");
 
 	# equal rows, some nodes with many; HOT chains; dead rows that make answers short
-	$node->safe_psql('postgres', <<SQL);
+	$node->sql(<<SQL);
 INSERT INTO items SELECT id, 0, val FROM source, generate_series(1, id % 9) WHERE id <= 200;
 REINDEX INDEX items_idx;
 UPDATE items SET cat = 1 WHERE id % 3 = 0;
 DELETE FROM items WHERE id BETWEEN 1000 AND 2500 AND id % 20 <> 0;
 SQL
 	compare_all("$what, equal, updated and dead rows", 1);
-	$node->safe_psql('postgres', 'VACUUM items');
+	$node->sql('VACUUM items');
 	compare_all("$what, after VACUUM");
 	# the redirected line pointers of a page that is all-visible
-	cmp_ok($node->safe_psql('postgres', "SELECT relallvisible FROM pg_class
+	cmp_ok($node->sql("SELECT relallvisible FROM pg_class
 		WHERE relname = 'items'"), '>', 0, "$what: all-visible pages");
 
 	# a delta of many pages, its last one not on the device, and rows that came after the load
-	$node->safe_psql('postgres',
-		'INSERT INTO items SELECT id, 0, val FROM source WHERE id > 6000');
+	$node->sql('INSERT INTO items SELECT id, 0, val FROM source WHERE id > 6000');
 	compare_all("$what, a delta");
-	$node->safe_psql('postgres', "INSERT INTO items SELECT id, 0, val FROM source WHERE id < 100");
+	$node->sql("INSERT INTO items SELECT id, 0, val FROM source WHERE id < 100");
 	compare_all("$what, a delta that grows");
 	# no generation follows while answers are compared: first all that there is becomes one segment,
 	# then VACUUM makes a second one of the delta
-	$node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 100)');
+	$node->sql('ALTER INDEX items_idx SET (seal_rows = 100)');
 	for my $segments (1, 2)
 	{
-		$node->safe_psql('postgres', $_) for
+		$node->sql($_) for
 			'INSERT INTO items SELECT id, 0, val FROM source WHERE id BETWEEN 100 AND 500',
 			'VACUUM items', $segments == 1 ? "SELECT gpugraph_merge('items_idx')" : ();
-		is($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"),
+		is($node->sql("SELECT segments FROM gpugraph_index_info('items_idx')"),
 			$segments, "$what: $segments segments");
 		compare_all("$what, merged into $segments", $what ne 'halfvec' && $segments == 2);
 	}
@@ -133,7 +131,7 @@ SQL
 # rows that are stored rounded come by the table's values: with every metric, in every order
 for my $metric (qw(l2 ip cosine l1))
 {
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 DROP INDEX items_idx;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_${metric}_ops)
 	WITH (seal_rows = 0, storage = float16);
@@ -142,46 +140,45 @@ SELECT gpugraph_prewarm('items_idx');
 SQL
 	for my $order (qw(strict_order relaxed_order off))
 	{
-		is($node->safe_psql('postgres', "SET gpugraph.iterative_scan = $order;
+		is($node->sql("SET gpugraph.iterative_scan = $order;
 			SELECT compare_search(10)"), 'same', "rounded, $metric, $order");
 	}
 }
 # rows with filter columns that came after the device's copy
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 DROP INDEX items_idx;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat, id) WITH (seal_rows = 0);
 SELECT gpugraph_prewarm('items_idx');
 INSERT INTO items SELECT id, 0, val FROM source WHERE id BETWEEN 20 AND 100;
 SQL
-is($node->safe_psql('postgres', 'SELECT compare_search(10)'), 'same',
+is($node->sql('SELECT compare_search(10)'), 'same',
 	'filter columns, and rows that the device lacks');
 
 # gpugraph_last_scan tells of all queries together
 sub told
 {
 	my ($call, $engine) = @_;
-	return $node->safe_psql('postgres', <<"SQL");
+	return $node->sql(<<"SQL");
 SET gpugraph.engine = $engine;
 CREATE TEMP TABLE answers AS SELECT distance FROM $call;
 SELECT engine, queries, lists >= queries, rows >= (SELECT count(*) FROM answers)
 	FROM gpugraph_last_scan();
 SQL
 }
-my $search = "gpugraph_search('items_idx',
-	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)";
+my $search = "gpugraph_search('items_idx', (SELECT array_agg(val) FROM source WHERE id <= 50), 3)";
 is(told($search, 'cuda'), 'gpu|50|t|t', 'a search by the device is told');
 like(told("gpugraph_knn_graph('items_idx', 3)", 'cuda'), qr/^gpu(, cpu)?\|\d{4,}\|t\|t$/,
 	'a k-NN graph by the device is told');
 is(told($search, 'cpu'), 'cpu|50|t|t', 'a search by the CPU is told');
 
 # an index that is not on the device is searched by the CPU, unless that is an error
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_search('items_idx',
+$node->sql("SELECT gpugraph_evict('items_idx')");
+is($node->sql("SELECT count(*) FROM gpugraph_search('items_idx',
 	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)"), 150, 'not on the device: the CPU');
 
 # a device that fails in between
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-is($node->safe_psql('postgres', "SET gpugraph.fault = 'ring_full';
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
+is($node->sql("SET gpugraph.fault = 'ring_full';
 	SELECT count(*) FROM gpugraph_search('items_idx',
 	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)"), 150,
 	'a device that is busy: the CPU');
@@ -195,7 +192,7 @@ like($err, qr/statement timeout/, 'a search is cancelled');
 	SELECT count(*) FROM gpugraph_knn_graph('items_idx', 100)");
 like($err, qr/statement timeout/, 'a k-NN graph is cancelled');
 # the CPU that plays the device is busy with what was given up, and has the slot until it is through
-ok(defined wait_for(sub { ($rc, $out, $err) = $node->psql('postgres', 'SELECT compare_search(10)');
-	return $out eq 'same' }), 'and the next search works');
+ok_in_time(sub { ($rc, $out, $err) = $node->psql('postgres', 'SELECT compare_search(10)');
+	return $out eq 'same' }, 'and the next search works');
 
 done_testing();

@@ -43,9 +43,9 @@ sub rest_within
 	my $pid;
 
 	two_segments($node, $database);
-	ok(defined wait_for(sub { slurp_file($node->logfile, $from) =~ $rests }),
+	ok_in_time(sub { slurp_file($node->logfile, $from) =~ $rests },
 		"$what: a merge rests within another one") or BAIL_OUT('no merge within a merge');
-	$pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity
+	$pid = $node->sql("SELECT pid FROM pg_stat_activity
 		WHERE datname = '$database' AND backend_type ~ 'gpugraph'");
 	return ($pid, $from);
 }
@@ -54,8 +54,7 @@ sub is_gone
 {
 	my ($node, $pid) = @_;
 
-	return $node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") eq '0';
+	return $node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") eq '0';
 }
 
 # who builds the large merge's graph: the worker itself, or a device
@@ -66,8 +65,8 @@ for my $case ([ 'here', \&merging_node ], [ 'device', \&service_node ])
 	my $node = $new->($who, conf => "gpugraph.fault = within_hold\nlog_min_messages = debug1\n");
 	my ($pid, $from);
 
-	$node->safe_psql('postgres', "CREATE TABLESPACE space LOCATION '$space'");
-	$node->safe_psql('postgres', "CREATE DATABASE $_") for qw(other another);
+	$node->sql("CREATE TABLESPACE space LOCATION '$space'");
+	$node->sql("CREATE DATABASE $_") for qw(other another);
 	($pid, $from) = rest_within($node, 'postgres', $who);
 
 	# what asks for an answer
@@ -77,27 +76,26 @@ for my $case ([ 'here', \&merging_node ], [ 'device', \&service_node ])
 		is(finish_psql(start_psql($node, "SET statement_timeout = '60s'", $sql)), '',
 			"$who: $sql is not kept waiting");
 	}
-	is($node->safe_psql('postgres', "SELECT pg_log_backend_memory_contexts($pid)"), 't',
+	is($node->sql("SELECT pg_log_backend_memory_contexts($pid)"), 't',
 		"$who: memory contexts are asked for");
-	ok(defined wait_for(sub {
-			slurp_file($node->logfile, $from) =~ /\[$pid\] .*Grand total: \d+ bytes/ }),
+	ok_in_time(sub { slurp_file($node->logfile, $from) =~ /\[$pid\] .*Grand total: \d+ bytes/ },
 		"$who: and logged");
 
 	# what ends a merge, or the worker
-	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
-	ok(defined wait_for(sub { slurp_file($node->logfile, $from) =~
-				/\[$pid\] .*canceling statement due to user request/ }), "$who: cancelled");
+	$node->sql("SELECT pg_cancel_backend($pid)");
+	ok_in_time(sub { slurp_file($node->logfile, $from) =~
+				/\[$pid\] .*canceling statement due to user request/ }, "$who: cancelled");
 	index_is_complete($node, "$who: after a cancel", 'slow');
-	$node->safe_psql('postgres', "DROP TABLE slow; SELECT pg_terminate_backend($pid)");
+	$node->sql("DROP TABLE slow; SELECT pg_terminate_backend($pid)");
 	($pid) = rest_within($node, 'postgres', "$who, again");
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-	ok(defined wait_for(sub { is_gone($node, $pid) }), "$who: terminated");
+	$node->sql("SELECT pg_terminate_backend($pid)");
+	ok_in_time(sub { is_gone($node, $pid) }, "$who: terminated");
 	index_is_complete($node, "$who: after that", 'slow');
-	$node->safe_psql('postgres', 'DROP TABLE slow');
+	$node->sql('DROP TABLE slow');
 	unlike(slurp_file($node->logfile, $from), $goes_on, "$who: before its time");
 
 	# the worker's own database
-	$node->safe_psql('postgres', 'CREATE DATABASE own');
+	$node->sql('CREATE DATABASE own');
 	$node->safe_psql('own', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 	rest_within($node, 'own', "$who, own database");
 	is(finish_psql(start_psql($node, 'ALTER DATABASE own SET TABLESPACE space')), '',
@@ -113,28 +111,26 @@ for my $case ([ 'here', \&merging_node ], [ 'device', \&service_node ])
 	$node->append_conf('postgresql.conf', "gpugraph.fault = within_error\n");
 	$node->start;
 	$from = -s $node->logfile;
-	$node->safe_psql('postgres', 'DROP TABLE slow');
+	$node->sql('DROP TABLE slow');
 	two_segments($node, 'postgres');
-	ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT delta_rows < 200
+	ok_in_time(sub { $node->sql("SELECT delta_rows < 200
 			AND EXISTS (SELECT FROM gpugraph_stat_merge WHERE phase = 'building graph')
-			AND segments > 1 FROM gpugraph_index_info('slow_idx')") eq 't' }),
+			AND segments > 1 FROM gpugraph_index_info('slow_idx')") eq 't' },
 		"$who: a large merge");
-	$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(20001, 20300));
-	ok(defined wait_for(sub { slurp_file($node->logfile, $from) =~ /is slow to return/ }),
+	$node->sql('INSERT INTO slow ' . slow_rows(20001, 20300));
+	ok_in_time(sub { slurp_file($node->logfile, $from) =~ /is slow to return/ },
 		"$who: a merge within another one fails, and the engine does not return yet");
 	my $reader = start_psql($node,
 		q{SELECT 'read ' || segments FROM gpugraph_index_info('slow_idx')});
-	ok(defined wait_for(sub { $reader->{harness}->pump_nb; $reader->{out} =~ /read/ }),
+	ok_in_time(sub { $reader->{harness}->pump_nb; $reader->{out} =~ /read/ },
 		"$who: the index can be used");
 	unlike(slurp_file($node->logfile, $from), qr/fault: the engine returns/, "$who: before");
-	$node->safe_psql('postgres',
-		"SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
+	$node->sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
 		. "WHERE backend_type ~ 'gpugraph merge'");
-	ok(defined wait_for(sub { slurp_file($node->logfile, $from) =~ /fault: the engine returns/ }),
+	ok_in_time(sub { slurp_file($node->logfile, $from) =~ /fault: the engine returns/ },
 		"$who: then it returns");
 	finish_psql($reader);
-	$node->append_conf('postgresql.conf', "gpugraph.fault = none\n");
-	$node->restart;
+	restart_with($node, "gpugraph.fault = none\n");
 	is(finish_psql(start_psql($node, "SELECT gpugraph_merge('slow_idx')")), '', "$who: merged");
 	index_is_complete($node, "$who: at the end", 'slow');
 	$node->stop;

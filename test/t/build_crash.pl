@@ -7,8 +7,7 @@ my $parallel =
 	. "gpugraph.engine = cpu\n";    # whose phases are long enough to be met
 my $node = new_node('crash', init => { allows_streaming => 1 }, conf => $parallel);
 
-$node->safe_psql('postgres',
-	"SELECT make_data('items', 8000, 64, 40); SELECT make_queries('items', 20); CHECKPOINT");
+$node->sql("SELECT make_data('items', 8000, 64, 40); SELECT make_queries('items', 20); CHECKPOINT");
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 
 sub kill_and_restart
@@ -19,13 +18,13 @@ sub kill_and_restart
 
 	$node->kill9;
 	wait_for(sub { return !kill 0, $postmaster; });
-	ok(defined wait_for(sub { return $node->start(fail_ok => 1); }), "$what: the server starts");
+	ok_in_time(sub { $node->start(fail_ok => 1) }, "$what: the server starts");
 	index_is_complete($node, $what);
 	return;
 }
 
 # no checkpoint since
-$node->safe_psql('postgres', $create);
+$node->sql($create);
 my $before = answers($node);
 kill_and_restart('crash after CREATE INDEX');
 is(answers($node), $before, 'crash after CREATE INDEX: the same answers');
@@ -33,17 +32,17 @@ is(answers($node), $before, 'crash after CREATE INDEX: the same answers');
 # checkpoints while it is built: recovery begins behind a part of its WAL
 for my $phase ('neighbors', 'writing|connecting|reordering')
 {
-	$node->safe_psql('postgres', 'DROP INDEX items_idx; SELECT pg_switch_wal()');
+	$node->sql('DROP INDEX items_idx; SELECT pg_switch_wal()');
 	my $session = start_psql($node, $create);
 	my $pid = wait_for_progress($node, $phase, $session);
 
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->sql('CHECKPOINT');
 	is(finish_psql($session), '', "checkpoint while $phase: built");
 	kill_and_restart("crash after a checkpoint while $phase");
 }
 
 # after a checkpoint that synced what the build asked for
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx; CHECKPOINT');
+$node->sql('REINDEX INDEX items_idx; CHECKPOINT');
 kill_and_restart('crash after a checkpoint');
 
 # a crash during the build leaves the old index as it was
@@ -53,21 +52,17 @@ kill_and_restart('crash during REINDEX');
 finish_psql($session);
 
 # kill -9 of the leader or of a worker
-$node->append_conf('postgresql.conf', "restart_after_crash = on\n");
-$node->reload;
+reload_with($node, "restart_after_crash = on\n");
 for my $who ('leader', 'worker')
 {
 	my ($reindex, $pid) = find_build($node, 'REINDEX INDEX items_idx', $who);
 
-	kill_9($node, $pid);
-	finish_psql($reindex);
-	ok(wait_until_up($node), "kill -9 of the $who: the server is back");
-	index_is_complete($node, "kill -9 of the $who");
+	survives_kill_9($node, "the $who", $pid, $reindex, 'items');
 }
 
 # a standby has the same pages
 my $standby = start_standby($node, 'standby');
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+$node->sql('REINDEX INDEX items_idx');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 is(answers($standby), answers($node), 'a standby gives the same answers');
 $standby->promote;
@@ -75,13 +70,11 @@ index_is_complete($standby, 'a promoted standby');
 $standby->stop;
 
 # unlogged: kept over a clean shutdown, empty after a crash
-$node->safe_psql('postgres',
-	'CREATE UNLOGGED TABLE unlogged AS SELECT * FROM items;
+$node->sql('CREATE UNLOGGED TABLE unlogged AS SELECT * FROM items;
 	CREATE INDEX unlogged_idx ON unlogged USING gpugraph (val vector_l2_ops)');
 $node->restart;
 index_is_complete($node, 'unlogged, after a shutdown', 'unlogged');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM unlogged'), '8000',
-	'unlogged, after a shutdown: rows');
+is($node->sql('SELECT count(*) FROM unlogged'), '8000', 'unlogged, after a shutdown: rows');
 $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'unlogged, after a crash', 'unlogged');
@@ -91,9 +84,9 @@ $node->stop;
 my $minimal = new_node('minimal',
 	conf => "wal_level = minimal\nmax_wal_senders = 0\nwal_skip_threshold = 0\n$parallel");
 make_items($minimal, 4000, 64);
-my $lsn = $minimal->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
-$minimal->safe_psql('postgres', 'REINDEX INDEX items_idx');
-cmp_ok($minimal->safe_psql('postgres', "SELECT pg_current_wal_insert_lsn() - '$lsn'::pg_lsn"), '<',
+my $lsn = $minimal->sql('SELECT pg_current_wal_insert_lsn()');
+$minimal->sql('REINDEX INDEX items_idx');
+cmp_ok($minimal->sql("SELECT pg_current_wal_insert_lsn() - '$lsn'::pg_lsn"), '<',
 	200000, 'wal_level = minimal: hardly any WAL');
 $before = answers($minimal);
 $minimal->stop('immediate');

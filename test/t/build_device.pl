@@ -8,7 +8,7 @@ my $played = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
 my $node = service_node('device',
 	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 -- The payload of every page but the metapage, without header and stamp; from the file, since builds
 -- write past shared buffers.
 CREATE FUNCTION contents(index text) RETURNS TABLE (block bigint, bytes bytea) LANGUAGE sql AS $$
@@ -36,21 +36,17 @@ sub build
 
 	is($rc, 0, "$what: built") or diag $err;
 	like($err, qr/gpugraph heap scan: 3 workers/, "$what: by several processes");
-	is($node->safe_psql('postgres',
-		"SELECT copy_seconds > 0 FROM gpugraph_index_info('items_idx')"), 't',
-		"$what: from the device")
-		if $played;
+	is($node->sql("SELECT copy_seconds > 0 FROM gpugraph_index_info('items_idx')"), 't',
+		"$what: from the device") if $played;
 	unlike($err, qr/rows are (?:not copied|copied again)/, "$what: nothing failed");
 	index_is_complete($node, $what);
-	cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
-		"$what: recall");
-	$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, "$what: recall");
+	$node->sql('DROP INDEX items_idx');
 
 	# One process finds rows in one order, and with a predicate nothing is copied during the scan.
 	# Both builds make the same graph, but for near ties, which threads settle as they come.
 	(my $other = $sql) =~ s/items_idx/other_idx/;
-	my $difference = $node->safe_psql('postgres',
-		"SET max_parallel_workers = 0; $sql; $other WHERE id > 0;
+	my $difference = $node->sql("SET max_parallel_workers = 0; $sql; $other WHERE id > 0;
 		RESET temp_file_limit;
 		SELECT difference('items_idx', 'other_idx'); DROP INDEX items_idx, other_idx");
 	cmp_ok($difference, '<=', 5, "$what: the graph of the rows");
@@ -60,8 +56,7 @@ sub build
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 
 # a chunk has 170 of these rows
-$node->safe_psql('postgres',
-	"SELECT make_data('items', 1900, 1536, 40); SELECT make_queries('items', 30);
+$node->sql("SELECT make_data('items', 1900, 1536, 40); SELECT make_queries('items', 30);
 	VACUUM ANALYZE items");
 build('rows', $create);
 build('float16', "$create WITH (storage = float16)");
@@ -71,45 +66,41 @@ build('by tsdg', "$create WITH (algorithm = tsdg)");
 build('by grnnd', "$create WITH (algorithm = grnnd)");
 
 # ---- estimates: of far too few rows, of far too many, and of a segment's only
-$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 50 WHERE oid = 'items'::regclass");
+$node->sql("UPDATE pg_class SET reltuples = 50 WHERE oid = 'items'::regclass");
 build('fifty rows expected', $create);
-$node->safe_psql('postgres',
-	"UPDATE pg_class SET reltuples = 10000000 WHERE oid = 'items'::regclass");
+$node->sql("UPDATE pg_class SET reltuples = 10000000 WHERE oid = 'items'::regclass");
 build('ten million expected', $create);
-$node->safe_psql('postgres', 'ANALYZE items');
+$node->sql('ANALYZE items');
 # rows for more than 64 MB: sums are made faster than rows
-$node->safe_psql('postgres', 'INSERT INTO items
+$node->sql('INSERT INTO items
 	SELECT 10000 + row_number() OVER (), a.cat, a.big, a.val + b.val FROM items a, items b
 	WHERE a.id <= 1000 AND b.id <= 10; ANALYZE items');
 my $err = build('segments',
 	"SET maintenance_work_mem = '4MB'; SET temp_file_limit = '8MB'; $create");
 like($err, qr/11900 rows in (?:[2-9]|1\d) segments/, 'more than one segment');
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id > 10000');
+$node->sql('DELETE FROM items WHERE id > 10000');
 
 # ---- rows that are not there: the index has far fewer than the table
-$node->safe_psql('postgres',
-	'UPDATE items SET val = NULL WHERE id % 4 <> 0; VACUUM FULL ANALYZE items');
+$node->sql('UPDATE items SET val = NULL WHERE id % 4 <> 0; VACUUM FULL ANALYZE items');
 build('NULLs', $create);
 
 # ---- equal rows: those behind the first copy are not where they were
-$node->safe_psql('postgres',
+$node->sql(
 	'UPDATE items i SET val = j.val FROM items j WHERE j.id = 4 * (1 + i.id % 400) AND i.id % 3 = 0;
 	VACUUM FULL ANALYZE items');
 build('equal rows', $create);
 
 # ---- a predicate: how many rows it lets through is not known, so nothing is copied before
-($err) = ($node->psql('postgres', "SET client_min_messages = debug1; $create WHERE id % 2 = 0"))[2];
+($err) = error_of($node, "SET client_min_messages = debug1; $create WHERE id % 2 = 0");
 like($err, qr/gpugraph build of "items_idx".*device opened in 0\.000 s, copy 0\.000 s/,
-	'a predicate')
-	if $played;
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	'a predicate') if $played;
+$node->sql('DROP INDEX items_idx');
 
 # ---- builds that fail or are cut off leave no thread, and the next one is as good
-$node->safe_psql('postgres',
-	'CREATE FUNCTION sour(id int, val vector) RETURNS vector(1536)
+$node->sql('CREATE FUNCTION sour(id int, val vector) RETURNS vector(1536)
 	IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
 	$$ BEGIN IF id >= 1850 THEN RAISE division_by_zero; END IF; RETURN val; END $$');
-my $left = $node->safe_psql('postgres', <<'SQL');
+my $left = $node->sql(<<'SQL');
 CREATE FUNCTION threads() RETURNS bigint LANGUAGE sql AS $$ SELECT count(*)
 	FROM pg_ls_dir('/proc/self/task') $$;
 CREATE TABLE ends (what text, threads bigint);
@@ -134,7 +125,7 @@ for my $ms (1, 3, 10, 30, 60, 100)
 	my ($rc, $out, $said) = $node->psql('postgres', "SET statement_timeout = $ms; $create");
 
 	ok($rc == 0 || $said =~ /statement timeout/, "$ms ms");
-	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
+	$node->sql('DROP INDEX IF EXISTS items_idx');
 }
 build('after all that', $create);
 

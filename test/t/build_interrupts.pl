@@ -19,7 +19,7 @@ my $graph = 'neighbors|graph';
 
 sub sql
 {
-	return $node->safe_psql('postgres', $_[0]);
+	return $node->sql($_[0]);
 }
 
 sql("SELECT make_data('items', $rows, 64, 40)");
@@ -63,7 +63,7 @@ ok(!graph_done($pid), 'a database is dropped before the graph is done');
 my $from = -s $node->logfile;
 is(sql("SELECT pg_log_backend_memory_contexts($pid)"), 't', 'memory contexts are asked for');
 my $total = qr/\[$pid\] .*Grand total: \d+ bytes/;
-ok(defined wait_for(sub { slurp_file($node->logfile, $from) =~ $total }), 'and logged');
+ok_in_time(sub { slurp_file($node->logfile, $from) =~ $total }, 'and logged');
 ok(!graph_done($pid), 'before the graph is done');
 is(finish_psql($session), '', 'the build goes on to its end');
 is(sql("SELECT gpugraph_check('items_idx', true)"), '', 'the index is sound');
@@ -73,7 +73,7 @@ sql('DROP INDEX items_idx');
 # ---- what ends the statement or the session
 ($session, $pid) = start_build("SET client_connection_check_interval = '50ms'");
 $session->{harness}->kill_kill;
-ok(defined wait_for(sub { is_gone($pid) }), 'the client is gone: so is its backend');
+ok_in_time(sub { is_gone($pid) }, 'the client is gone: so is its backend');
 ok(!graph_done($pid), 'before the graph was done');
 like(slurp_file($node->logfile), qr/\[$pid\] .*FATAL:  connection to client lost/, 'that is why');
 
@@ -123,7 +123,7 @@ for my $case ([ 'the graph', $graph, @create ], [ 'the scan', 'loading', @scan ]
 	like(finish_psql($session), qr/unexpected postmaster exit|server closed the connection/,
 		"$what: the postmaster is killed, the build ends");
 	ok(!graph_done($pid), "$what: before the graph is done");
-	ok(defined wait_for(sub { !grep { kill 0, $_ } @pids }), "$what: its processes are gone");
+	ok_in_time(sub { !grep { kill 0, $_ } @pids }, "$what: its processes are gone");
 	$node->start;
 	is(has_index(), '0', "$what: a new server starts, without the index");
 	sql('DROP INDEX IF EXISTS items_idx');

@@ -12,8 +12,7 @@ my $node = service_node('overlap',
 		"gpugraph.devices = '0'\n");
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops';
 
-$node->safe_psql('postgres',
-	"SELECT make_data('items', 9000, 64, 40); SELECT make_queries('items', 30);
+$node->sql("SELECT make_data('items', 9000, 64, 40); SELECT make_queries('items', 30);
 	VACUUM ANALYZE items");
 
 # Build, and return what was said.
@@ -24,12 +23,11 @@ sub build
 		"SET client_min_messages = debug1; " . ($settings // '') . $sql);
 
 	is($rc, 0, "$what: built") or diag $err;
-	is($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"),
+	is($node->sql("SELECT segments FROM gpugraph_index_info('items_idx')"),
 		$segments, "$what: segments");
 	index_is_complete($node, $what);
-	cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
-		"$what: recall");
-	$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, "$what: recall");
+	$node->sql('DROP INDEX items_idx');
 	return $err;
 }
 
@@ -47,13 +45,13 @@ build('concurrently', 4,
 	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)
 	WITH (segment_rows = 2500)');
 # the second segment is never there
-$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 50000 WHERE oid = 'items'::regclass");
+$node->sql("UPDATE pg_class SET reltuples = 50000 WHERE oid = 'items'::regclass");
 build('fewer rows than expected', 1, "$create) WITH (segment_rows = 10000)");
-$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 4000 WHERE oid = 'items'::regclass");
+$node->sql("UPDATE pg_class SET reltuples = 4000 WHERE oid = 'items'::regclass");
 build('more rows than expected', 4, "$create) WITH (segment_rows = 2500)");
 
 # ---- what ends a build
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ANALYZE items;
 CREATE FUNCTION sour(id int, val vector) RETURNS vector(64)
 	IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
@@ -61,7 +59,7 @@ CREATE FUNCTION sour(id int, val vector) RETURNS vector(64)
 SQL
 for my $workers (0, 3)
 {
-	my $left = $node->safe_psql('postgres', <<"SQL");
+	my $left = $node->sql(<<"SQL");
 SET max_parallel_workers = $workers;
 SELECT count(*) AS before FROM pg_ls_dir('/proc/self/task') \\gset
 CREATE TEMP TABLE ends (threads bigint);
@@ -87,15 +85,13 @@ for my $ms (30, 100, 300, 600)
 		"SET statement_timeout = $ms; $create) WITH (segment_rows = 2500)");
 
 	ok($rc == 0 || $said =~ /statement timeout/, "$ms ms");
-	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
+	$node->sql('DROP INDEX IF EXISTS items_idx');
 }
 build('after all that', 4, "$create) WITH (segment_rows = 2500)");
 
 # ---- several devices
-$node->append_conf('postgresql.conf', "gpugraph.devices = '0,1,2'");
-$node->restart;
-ok(defined wait_for(sub { $node->safe_psql('postgres',
-			"SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 3 }),
+restart_with($node, "gpugraph.devices = '0,1,2'");
+ok_in_time(sub { $node->sql("SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 3 },
 	'three devices');
 for my $workers (0, 3)
 {

@@ -15,7 +15,7 @@ my $node = service_node('reserved',
 my $options = 'USING gpugraph (val vector_l2_ops)';
 my $rows = 60000;
 
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 
 # Bytes that builds reserve of each device.
 sub reserved
@@ -27,7 +27,7 @@ sub reserved
 sub nothing_is_reserved
 {
 	my ($what) = @_;
-	ok(defined wait_for(sub { return reserved() =~ /^0( 0)*$/ }), "$what: all is given back");
+	ok_in_time(sub { return reserved() =~ /^0( 0)*$/ }, "$what: all is given back");
 	return;
 }
 
@@ -63,11 +63,11 @@ cmp_ok($first, '>', $rows * 64 * 4, 'rows and more are reserved');
 cmp_ok($first, '<', 90 * $mb, '... but no more than there is') if $played;
 my $watch = start_psql($node, 'SET gpugraph.fault = hold_build',
 	"CREATE INDEX more_idx ON more $options");
-ok(defined wait_for(sub { return reserved() > $first }), 'another build reserves beside it');
+ok_in_time(sub { return reserved() > $first }, 'another build reserves beside it');
 cmp_ok(reserved(), '<=', 100 * $mb, '... only of what is left') if $played;
 sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query ~ '^CREATE INDEX more'");
 like(finish_psql($watch), qr/canceling statement/, 'the other one is cancelled');
-ok(defined wait_for(sub { return reserved() == $first }), '... and the first one keeps its own');
+ok_in_time(sub { return reserved() == $first }, '... and the first one keeps its own');
 my ($rc, $out, $err) = $node->psql('postgres',
 	"SET client_min_messages = debug1; CREATE INDEX more_idx ON more $options");
 is($rc, 0, 'another one is built') or diag $err;
@@ -88,7 +88,7 @@ my $load = "SET enable_seqscan = off; SELECT id FROM small ORDER BY val <-> (SEL
 sql($load);
 if ($played)
 {
-	ok(defined wait_for(sub { return state_of($node, 'small_idx') eq 'failed' }),
+	ok_in_time(sub { return state_of($node, 'small_idx') eq 'failed' },
 		'an index has no room beside a build');
 	like(of_index($node, 'last_error', 'small_idx'), qr/device memory/, 'it says so');
 }
@@ -96,7 +96,7 @@ finish_psql($holder);
 is(finish_psql($session), '', 'the build ends');
 nothing_is_reserved('a build that ends');
 index_is_complete($node, 'after');
-ok(defined wait_for(sub { sql($load); return state_of($node, 'small_idx') eq 'ready' }),
+ok_in_time(sub { sql($load); return state_of($node, 'small_idx') eq 'ready' },
 	'then there is room for the index');
 sql('DROP INDEX items_idx, more_idx');
 
@@ -104,9 +104,9 @@ sql('DROP INDEX items_idx, more_idx');
 sql('CREATE FUNCTION sour(id int, val vector) RETURNS vector(64) IMMUTABLE PARALLEL SAFE
 	LANGUAGE plpgsql AS $$ BEGIN
 		IF id > 50000 THEN RAISE division_by_zero; END IF; RETURN val; END $$');
-($rc, $out, $err) = $node->psql('postgres',
-	'CREATE INDEX ON items USING gpugraph ((sour(id, val)::vector(64)) vector_l2_ops)');
-like($err, qr/division/, 'an error');
+like(error_of($node,
+	'CREATE INDEX ON items USING gpugraph ((sour(id, val)::vector(64)) vector_l2_ops)'),
+	qr/division/, 'an error');
 is(reserved(), '0', 'an error: all is given back');
 for my $how (qw(cancel terminate))
 {
@@ -129,10 +129,8 @@ nothing_is_reserved('kill -9');
 
 # ---- two devices: each has a part, and there is no copy of another index on it
 $ENV{GPUGRAPH_MEMORY} = join ',', 100 * $mb, 52 * $mb;
-$node->append_conf('postgresql.conf', "gpugraph.devices = '0,1'");
-$node->restart;
-ok(defined wait_for(sub {
-	return sql("SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 2; }),
+restart_with($node, "gpugraph.devices = '0,1'");
+ok_in_time(sub { sql("SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 2 },
 	'two devices');
 ($holder, $session) = held_build('one segment', "CREATE INDEX few_idx ON few $options");
 like(reserved(), $played ? qr/^[1-9]\d* 0$/ : qr/[1-9]/, 'one segment: on one device');
@@ -155,7 +153,7 @@ if ($played)
 finish_psql($holder);
 is(finish_psql($session), '', 'spread: built');
 nothing_is_reserved('spread');
-ok(defined wait_for(sub { sql($load); return sql($copies) == 2 }), 'then it is copied');
+ok_in_time(sub { sql($load); return sql($copies) == 2 }, 'then it is copied');
 index_is_complete($node, 'spread', 'more');
 
 finish_test($node);

@@ -25,9 +25,9 @@ max_wal_size = 8GB
 CONF
 my $made = $rows < 10000 ? $rows : 10000;
 
-$node->safe_psql('postgres', "SELECT make_data('items', $made, $dim, 40)");
+$node->sql("SELECT make_data('items', $made, $dim, 40)");
 # sums of two rows are made faster than rows
-$node->safe_psql('postgres', "INSERT INTO items
+$node->sql("INSERT INTO items
 	SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val FROM items a, items b
 	WHERE b.id <= 1 + $rows / 10000 LIMIT $rows - 10000") if $rows > 10000;
 
@@ -85,13 +85,13 @@ for my $case ([ 'one process', 0 ], [ 'shared memory', 2 ])
 {
 	my ($what, $workers) = @$case;
 
-	$node->safe_psql('postgres', "ALTER TABLE items SET (parallel_workers = $workers)");
+	$node->sql("ALTER TABLE items SET (parallel_workers = $workers)");
 	my ($threads, $open) = watch($create);
 	cmp_ok($threads, '>', 0, "$what: $threads threads were met");
 	is($open, '', "$what: with these signals blocked");
-	is($node->safe_psql('postgres', "SELECT engine FROM gpugraph_index_info('items_idx')"),
+	is($node->sql("SELECT engine FROM gpugraph_index_info('items_idx')"),
 		$engine, "$what: built on the $engine engine");
-	$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	$node->sql('DROP INDEX items_idx');
 }
 
 finish_test($node);

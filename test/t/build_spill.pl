@@ -8,7 +8,7 @@ my $node = new_node('spill',
 	. "gpugraph.engine = cpu\nrestart_after_crash = on\nmaintenance_work_mem = 1MB\n");
 
 # sums are made faster than rows
-$node->safe_psql('postgres', <<SQL);
+$node->sql(<<SQL);
 SELECT make_data('items', 1000, 16, 40);
 INSERT INTO items SELECT 1000 + row_number() OVER (), a.cat, a.big, a.val + b.val
 	FROM items a, items b WHERE b.id < $rows / 1000;
@@ -28,8 +28,8 @@ sub build
 	my ($rc, $out, $err) = $node->psql('postgres', "SET client_min_messages = debug1; $sql");
 
 	is($rc, 0, "$what: built") or diag $err;
-	is($node->safe_psql('postgres', $segments), '1', "$what: one segment") or diag $err;
-	is($node->safe_psql('postgres', $files), '0', "$what: no temporary file is left");
+	is($node->sql($segments), '1', "$what: one segment") or diag $err;
+	is($node->sql($files), '0', "$what: no temporary file is left");
 	return $err;
 }
 
@@ -51,12 +51,12 @@ for my $workers (2, 0)
 	like($err, qr/gpugraph heap scan: 2 workers/, "$what: they scan") if $workers > 0;
 	unlike($err, qr/takes more memory/, "$what: memory is kept to");
 	index_is_complete($node, $what);
-	$found{$what} = $node->safe_psql('postgres', $recall);
+	$found{$what} = $node->sql($recall);
 }
 my ($enough) = $err =~ /Increase maintenance_work_mem to (\d+) MB/;
 unlike(build('the hint', "DROP INDEX items_idx; SET maintenance_work_mem = '${enough}MB'; $create"),
 	$spilled, 'the hint is right');
-my $best = $node->safe_psql('postgres', $recall);
+my $best = $node->sql($recall);
 cmp_ok($found{$_}, '>=', $best - 0.005, "$_: recall") for sort keys %found;
 
 # ---- a predicate that leaves few rows: there was memory for them
@@ -65,30 +65,27 @@ unlike(build('few rows', "DROP INDEX items_idx; $create WHERE id <= 5000"), $spi
 
 # ---- concurrently, beside inserts, with filter columns, and files in a tablespace
 my $elsewhere = PostgreSQL::Test::Utils::tempdir;
-$node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION '$elsewhere'");
+$node->sql("CREATE TABLESPACE elsewhere LOCATION '$elsewhere'");
 my $other_files = "SELECT count(*) FROM pg_tablespace t, pg_ls_tmpdir(t.oid)
 	WHERE spcname = 'elsewhere'";
 my $session = start_psql($node, 'DROP INDEX items_idx', 'SET temp_tablespaces = elsewhere',
 	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops, cat)');
 wait_for_progress($node, 'neighbors', $session);
-cmp_ok($node->safe_psql('postgres', $other_files), '>', 0,
-	'concurrently: there are files meanwhile');
-is($node->safe_psql('postgres', $files), '0', 'concurrently: not in the default tablespace');
-$node->safe_psql('postgres',
-	"INSERT INTO items SELECT 2 * $rows + i, i % 3, i, (SELECT val FROM items WHERE id = i)
+cmp_ok($node->sql($other_files), '>', 0, 'concurrently: there are files meanwhile');
+is($node->sql($files), '0', 'concurrently: not in the default tablespace');
+$node->sql("INSERT INTO items SELECT 2 * $rows + i, i % 3, i, (SELECT val FROM items WHERE id = i)
 	FROM generate_series(1, 50) i");
 like(finish_psql($session), $spilled, 'concurrently: announced');
-is($node->safe_psql('postgres', $segments), '1', 'concurrently: one segment');
-is($node->safe_psql('postgres', $other_files), '0', 'concurrently: no file is left');
+is($node->sql($segments), '1', 'concurrently: one segment');
+is($node->sql($other_files), '0', 'concurrently: no file is left');
 index_is_complete($node, 'concurrently');
-cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, 'concurrently: recall');
+cmp_ok($node->sql($recall), '>=', $best - 0.005, 'concurrently: recall');
 my $filtered = "SELECT array_agg(id) FROM (SELECT id FROM items WHERE cat = 2
 	ORDER BY val <-> (SELECT val FROM items WHERE id = 17) LIMIT 10) s";
-is( $node->safe_psql('postgres', "SET enable_seqscan = off; $filtered"),
-	$node->safe_psql('postgres', "SET enable_indexscan = off; $filtered"),
-	'concurrently: filtered');
-$node->safe_psql('postgres', "DELETE FROM items WHERE id > 2 * $rows; DROP INDEX items_idx");
-$node->safe_psql('postgres', 'VACUUM ANALYZE items');
+is($node->sql("SET enable_seqscan = off; $filtered"),
+	$node->sql("SET enable_indexscan = off; $filtered"), 'concurrently: filtered');
+$node->sql("DELETE FROM items WHERE id > 2 * $rows; DROP INDEX items_idx");
+$node->sql('VACUUM ANALYZE items');
 
 # ---- cancelled at any stage
 make_signal_build($node);
@@ -100,18 +97,17 @@ for my $phase ('neighbors', 'reordering|connecting|writing')
 	$session = start_psql($node, $create);
 	like(finish_psql($session), qr/canceling statement due to user request/, "cancel while $phase");
 	is(finish_psql($watch), '', "cancel while $phase: it was met");
-	is($node->safe_psql('postgres', $files), '0', "cancel while $phase: no file is left");
+	is($node->sql($files), '0', "cancel while $phase: no file is left");
 }
 my ($rc, $out);
 for my $ms (20, 100, 400)
 {
-	($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = $ms; $create");
-	like($err, qr/statement timeout/, "$ms ms");
-	is($node->safe_psql('postgres', $files), '0', "$ms ms: no file is left");
+	like(error_of($node, "SET statement_timeout = $ms; $create"), qr/statement timeout/, "$ms ms");
+	is($node->sql($files), '0', "$ms ms: no file is left");
 }
 
 # ---- in a subtransaction that fails, and again in the same session
-is( $node->safe_psql('postgres', <<SQL), '0', 'an error within a transaction: no file is left');
+is( $node->sql(<<SQL), '0', 'an error within a transaction: no file is left');
 CREATE FUNCTION sour(id int, val vector) RETURNS vector(16) IMMUTABLE PARALLEL SAFE
 	LANGUAGE plpgsql AS
 	\$\$ BEGIN IF id = $rows - 10 THEN RAISE division_by_zero; END IF; RETURN val; END \$\$;
@@ -135,13 +131,12 @@ SQL
 is($rc, 0, 'a small temp_file_limit: built');
 like($err, qr/NOTICE:  gpugraph index no longer fits into maintenance_work_mem after \d+ rows/,
 	'a small temp_file_limit: segments');
-cmp_ok($node->safe_psql('postgres', $segments), '>', 1, 'a small temp_file_limit: several');
+cmp_ok($node->sql($segments), '>', 1, 'a small temp_file_limit: several');
 index_is_complete($node, 'a small temp_file_limit');
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
+$node->sql('DROP INDEX items_idx');
 
 # found out to be too small, there is an error
-$node->safe_psql('postgres',
-	"UPDATE pg_class SET reltuples = 0.85 * $rows WHERE oid = 'items'::regclass");
+$node->sql("UPDATE pg_class SET reltuples = 0.85 * $rows WHERE oid = 'items'::regclass");
 my $planned;
 # a build that is cancelled early has said how large its files are going to be
 for (my $ms = 200; !defined $planned && $ms < 60000; $ms *= 2)
@@ -153,14 +148,14 @@ for (my $ms = 200; !defined $planned && $ms < 60000; $ms *= 2)
 }
 for my $workers (2, 0)
 {
-	($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
+	like(error_of($node, "\\set VERBOSITY verbose
 		SET max_parallel_maintenance_workers = $workers;
-		SET temp_file_limit = '${planned}MB'; $create");
-	like($err, qr/ERROR:  53400: temporary file size exceeds temp_file_limit/,
+		SET temp_file_limit = '${planned}MB'; $create"),
+		qr/ERROR:  53400: temporary file size exceeds temp_file_limit/,
 		"temp_file_limit, $workers workers");
-	is($node->safe_psql('postgres', $files), '0', "temp_file_limit, $workers workers: no file");
+	is($node->sql($files), '0', "temp_file_limit, $workers workers: no file");
 }
-$node->safe_psql('postgres', 'ANALYZE items');
+$node->sql('ANALYZE items');
 
 # ---- no room for files
 my $postmaster = (slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0];
@@ -170,7 +165,7 @@ isnt($rc, 0, 'no room for files: an error');
 like($err, qr/could not (?:map|extend) a temporary file.*File too large/,
 	'no room for files: says so');
 system_or_bail('prlimit', '--fsize=unlimited:', '--pid', $postmaster);
-is($node->safe_psql('postgres', $files), '0', 'no room for files: none is left');
+is($node->sql($files), '0', 'no room for files: none is left');
 
 # ---- a crash
 for my $who ('leader', 'worker')
@@ -180,7 +175,7 @@ for my $who ('leader', 'worker')
 	kill_9($node, $pid);
 	finish_psql($build);
 	ok(wait_until_up($node), "kill -9 of the $who: the server is back");
-	is($node->safe_psql('postgres', $files), '0', "kill -9 of the $who: no file is left");
+	is($node->sql($files), '0', "kill -9 of the $who: no file is left");
 }
 build('after all that', $create);
 index_is_complete($node, 'after all that');

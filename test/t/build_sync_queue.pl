@@ -12,12 +12,12 @@ use Gpugraph;
 # commit, whatever the queue.
 my $node = new_node('queue', conf => "wal_level = replica\nshared_buffers = '1MB'\n");
 
-$node->safe_psql('postgres', "SELECT make_data('items', 1500, 16, 40); CHECKPOINT");
-my $checkpointer = $node->safe_psql('postgres',
+$node->sql("SELECT make_data('items', 1500, 16, 40); CHECKPOINT");
+my $checkpointer = $node->sql(
 	"SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
 kill 'STOP', $checkpointer;
 # each has a file of its own to be synced
-$node->safe_psql('postgres', "SELECT format('CREATE TABLE filler_%s AS SELECT 1 AS x', i)
+$node->sql("SELECT format('CREATE TABLE filler_%s AS SELECT 1 AS x', i)
 	FROM generate_series(1, 200) i \\gexec");
 
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
@@ -25,7 +25,7 @@ my $session = start_psql($node, $create);
 my $waits = 0;
 wait_for(
 	sub {
-		$waits = $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity
+		$waits = $node->sql("SELECT count(*) FROM pg_stat_activity
 			WHERE query ~ '^CREATE INDEX' AND wait_event = 'RegisterSyncRequest'");
 		return $waits || has_ended($session);
 	});

@@ -6,7 +6,7 @@
 use Gpugraph;
 
 my $node = new_node('watched');
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE EXTENSION pg_prewarm;
 CREATE FUNCTION held(id int, val vector) RETURNS vector IMMUTABLE LANGUAGE plpgsql AS $$
 BEGIN
@@ -25,28 +25,22 @@ SQL
 sub watched
 {
 	my ($statement, $index) = @_;
-	my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
-
-	my $locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
-
-	wait_for(sub { $node->safe_psql('postgres', "$locks AND granted") > 0 });
+	my $holder = rest_after($node, 'SELECT pg_advisory_lock(7)');
 	my $session = start_psql($node, 'SET gpugraph.engine = cpu',
 		"SET maintenance_work_mem = '1MB'", "SET temp_file_limit = '8MB'", $statement);
-	ok(defined wait_for(sub { $node->safe_psql('postgres', "$locks AND NOT granted") > 0 }),
-		"$statement: under way");
+	ok_in_time(sub { $node->sql("SELECT count(*) FROM pg_locks
+		WHERE locktype = 'advisory' AND NOT granted") > 0 }, "$statement: under way");
 
-	cmp_ok($node->safe_psql('postgres', "SELECT pg_prewarm('$index', 'buffer')"), '>', 100,
+	cmp_ok($node->sql("SELECT pg_prewarm('$index', 'buffer')"), '>', 100,
 		"$statement: its blocks are read meanwhile");
-	like(($node->psql('postgres', "SELECT * FROM gpugraph_index_info('$index')"))[2],
+	like(error_of($node, "SELECT * FROM gpugraph_index_info('$index')"),
 		qr/index "$index" is not ready/, "$statement: no info yet");
 
-	$node->safe_psql('postgres',
-		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
-	finish_psql($holder);
+	end_rest($holder);
 	unlike(finish_psql($session), qr/ERROR/, "$statement: done");
-	is(($node->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[2], '',
+	is(error_of($node, "SELECT gpugraph_check('items_idx', true)"), '',
 		"$statement: the index is sound");
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM
+	is($node->sql("SET enable_seqscan = off; SELECT count(*) FROM
 			(SELECT id FROM items
 				ORDER BY held(id, val)::vector(64) <-> (SELECT val FROM items LIMIT 1)) s"),
 		70000, "$statement: every row is found");

@@ -38,7 +38,7 @@ sub run_sql
 sub logged
 {
 	my ($relation, $from) = @_;
-	my ($to, $path) = split /\|/, $node->safe_psql('postgres', <<SQL);
+	my ($to, $path) = split /\|/, $node->sql(<<SQL);
 SELECT pg_current_wal_flush_lsn(),
 	concat_ws('/', CASE reltablespace WHEN 0 THEN dattablespace ELSE reltablespace END, d.oid,
 	pg_relation_filenode(c.oid))
@@ -75,19 +75,19 @@ sub not_once
 
 sub lsn
 {
-	return $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+	return $node->sql('SELECT pg_current_wal_insert_lsn()');
 }
 
 sub pages_of
 {
 	my ($relation) = @_;
 
-	return $node->safe_psql('postgres', "SELECT pg_relation_size('$relation') / 8192");
+	return $node->sql("SELECT pg_relation_size('$relation') / 8192");
 }
 
 sub workers_left
 {
-	return $node->safe_psql('postgres',
+	return $node->sql(
 		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'");
 }
 
@@ -111,7 +111,7 @@ sub arrays
 {
 	my ($index) = @_;
 	my $file = slurp_file($node->data_dir . '/'
-		. $node->safe_psql('postgres', "SELECT pg_relation_filepath('$index')"));
+		. $node->sql("SELECT pg_relation_filepath('$index')"));
 	my %arrays;
 
 	for (my $at = 8192; $at < length $file; $at += 8192)
@@ -130,10 +130,8 @@ sub not_stored
 {
 	my ($table, $index) = @_;
 	my %row = split /[|\n]/,
-		$node->safe_psql('postgres',
-		"SELECT ctid, md5(val::bytea) FROM $table WHERE val IS NOT NULL");
-	my ($dim) = $node->safe_psql('postgres',
-		"SELECT vector_dims(val) FROM $table WHERE val IS NOT NULL LIMIT 1");
+		$node->sql("SELECT ctid, md5(val::bytea) FROM $table WHERE val IS NOT NULL");
+	my ($dim) = $node->sql("SELECT vector_dims(val) FROM $table WHERE val IS NOT NULL LIMIT 1");
 	my ($wrong, $twice) = (0, 0);
 
 	for my $array (arrays($index))
@@ -169,23 +167,21 @@ sub holds_all
 	my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('$index', true)");
 
 	is("$rc $err", '0 ', "$what: the index is sound");
-	is($node->safe_psql('postgres', "SELECT rows FROM gpugraph_index_info('$index')"),
-		$node->safe_psql('postgres', "SELECT count(val) FROM $table"), "$what: every row");
+	is($node->sql("SELECT rows FROM gpugraph_index_info('$index')"),
+		$node->sql("SELECT count(val) FROM $table"), "$what: every row");
 	if ($segments)
 	{
-		cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('$index')"),
+		cmp_ok($node->sql("SELECT segments FROM gpugraph_index_info('$index')"),
 			'>', 1, "$what: several segments");
 	}
 	else
 	{
-		is($node->safe_psql('postgres',
-			"SELECT nodes, segments FROM gpugraph_index_info('$index')"),
-			$node->safe_psql('postgres', "SELECT count(DISTINCT val), 1 FROM $table"),
+		is($node->sql("SELECT nodes, segments FROM gpugraph_index_info('$index')"),
+			$node->sql("SELECT count(DISTINCT val), 1 FROM $table"),
 			"$what: a node for each value");
 	}
 	is(not_stored($table, $index), '', "$what: each row with its vector");
-	is($node->safe_psql('postgres', "SELECT not_found('$table')"), '',
-		"$what: a copied value's rows are all found");
+	is($node->sql("SELECT not_found('$table')"), '', "$what: a copied value's rows are all found");
 	return;
 }
 
@@ -195,7 +191,7 @@ sub start_until
 	my ($what, $condition, @sql) = @_;
 	my $session = start_psql($node, @sql);
 
-	ok(defined wait_for(sub { return $condition->() || !$session->{harness}->pumpable; }), $what);
+	ok_in_time(sub { return $condition->() || !$session->{harness}->pumpable; }, $what);
 	return $session;
 }
 
@@ -207,7 +203,7 @@ sub open_gate
 	return;
 }
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 -- a vector as it lies in memory
 CREATE CAST (vector AS bytea) WITHOUT FUNCTION;
 
@@ -253,7 +249,7 @@ SQL
 
 # ---- equal rows ------------------------------------------------------------
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 -- the second half of the table is the first one again; the first rows of both are met by different
 -- processes
 CREATE TABLE halves AS SELECT g AS id, CASE WHEN g % 13 > 0 THEN v(g % 10000) END::vector(8) AS val
@@ -285,7 +281,7 @@ for my $table ('halves', 'side_by_side', 'mostly')
 			my $what = "$table, $workers workers, "
 				. ($tuples < 0 ? 'no statistics' : "$tuples rows expected");
 
-			$node->safe_psql('postgres',
+			$node->sql(
 				"UPDATE pg_class SET reltuples = $tuples, relpages = pg_relation_size(oid) / 8192
 				WHERE relname = '$table'");
 			my $said = run_sql($what,
@@ -294,14 +290,14 @@ for my $table ('halves', 'side_by_side', 'mostly')
 			is($said =~ /heap scan: (\d+) workers/ ? $1 : 0, $workers,
 				"$what: as many as asked for");
 			holds_all($what, $table, 'folded');
-			$node->safe_psql('postgres', 'DROP INDEX folded');
+			$node->sql('DROP INDEX folded');
 		}
 	}
 }
 
 # memory for a part of them: copies alone can fill a segment; from 18 on the last build may have
 # left the estimate as it was
-$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = -1 WHERE relname = 'copies'");
+$node->sql("UPDATE pg_class SET reltuples = -1 WHERE relname = 'copies'");
 for my $workers (0, 4)
 {
 	build_once("little memory, $workers workers", 'folded',
@@ -309,13 +305,13 @@ for my $workers (0, 4)
 		SET temp_file_limit = '8MB'; SET max_parallel_maintenance_workers = $workers;
 		CREATE INDEX folded ON copies USING gpugraph (val vector_l2_ops)");
 	holds_all("little memory, $workers workers", 'copies', 'folded', 1);
-	$node->safe_psql('postgres', 'DROP INDEX folded');
+	$node->sql('DROP INDEX folded');
 }
 
 # One process waits at its second row until the others have seen everything else. What follows in
 # its block are copies of their rows, and values of its own, with copies; its chunk and another's
 # are far from full, so rows with copies move.
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE across (id int, val vector(8));
 INSERT INTO across SELECT g,
 	v(CASE WHEN g <= 50 THEN g WHEN g % 2 = 0 THEN 3 + g % 48 ELSE 1000 + g / 4 END)
@@ -326,8 +322,7 @@ for my $workers (1, 4)
 	my $what = "$workers workers, one of the processes waits";
 	my $session = start_until("$what: the others are done",
 		sub {
-			return $node->safe_psql('postgres',
-				"SELECT count(*) FILTER (WHERE wait_event = 'PgSleep'),
+			return $node->sql("SELECT count(*) FILTER (WHERE wait_event = 'PgSleep'),
 				count(*) FILTER (WHERE wait_event = 'ParallelCreateIndexScan')
 				FROM pg_stat_activity") eq
 				"1|$workers";
@@ -338,20 +333,19 @@ for my $workers (1, 4)
 
 	open_gate();
 	is(finish_psql($session), '', "$what: built");
-	is($node->safe_psql('postgres',
-		"SELECT gpugraph_check('across_idx', true);
+	is($node->sql("SELECT gpugraph_check('across_idx', true);
 		SELECT nodes, rows FROM gpugraph_index_info('across_idx')"),
-		"\n" . $node->safe_psql('postgres', 'SELECT count(DISTINCT val), count(*) FROM across'),
+		"\n" . $node->sql('SELECT count(DISTINCT val), count(*) FROM across'),
 		"$what: a node for each value");
 	is(not_stored('across', 'across_idx'), '', "$what: each row with its vector");
-	$node->safe_psql('postgres', 'DROP INDEX across_idx');
+	$node->sql('DROP INDEX across_idx');
 	unlink $gate;
 }
 
 # ---- pages -----------------------------------------------------------------
 
 # 79 MB: 44,000 vectors, all different, for they are sums over two sets
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT setseed(0.5);
 CREATE TABLE terms AS
 	SELECT g, (SELECT array_agg(random()::real) FROM generate_series(1, 448) d WHERE g > 0)::vector
@@ -362,7 +356,7 @@ INSERT INTO items SELECT row_number() OVER (), a.val + b.val FROM terms a, terms
 	WHERE a.g <= 250 AND b.g > 250;
 DROP TABLE terms;
 SQL
-is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT val) FROM items'), '44000|44000',
+is($node->sql('SELECT count(*), count(DISTINCT val) FROM items'), '44000|44000',
 	'vectors without copies');
 my $with = 'WITH (graph_degree = 8, intermediate_graph_degree = 16)';
 
@@ -378,13 +372,12 @@ for my $workers (0, 4)
 {
 	build_once("$workers workers", 'items_idx', create('items_idx', $workers));
 	holds_all("$workers workers", 'items', 'items_idx');
-	$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	$node->sql('DROP INDEX items_idx');
 }
 
 # one row of ten again, far from the first
-$node->safe_psql('postgres',
-	'INSERT INTO items SELECT 100000 + id, val FROM items WHERE id % 10 = 0');
-$node->safe_psql('postgres', 'CHECKPOINT');
+$node->sql('INSERT INTO items SELECT 100000 + id, val FROM items WHERE id % 10 = 0');
+$node->sql('CHECKPOINT');
 build_once('copies, no workers', 'serial_idx', create('serial_idx', 0));
 holds_all('copies, no workers', 'items', 'serial_idx');
 build_once('copies, none of 4 workers is free', 'alone_idx',
@@ -399,7 +392,7 @@ build_once('copies, 4 workers', 'items_idx', create('items_idx', 4));
 
 my @indexes = ('serial_idx', 'alone_idx', 'segments_idx', 'items_idx');
 my %file = map { $_ => $node->data_dir . '/'
-	. $node->safe_psql('postgres', "SELECT pg_relation_filepath('$_')") } @indexes;
+	. $node->sql("SELECT pg_relation_filepath('$_')") } @indexes;
 
 sub digest
 {
@@ -419,17 +412,16 @@ $node->start;
 is(digest($file{$_}), $before{$_}, "$_: recovered from what was logged, byte by byte") for @indexes;
 for my $index (@indexes)
 {
-	is(($node->psql('postgres', "SELECT gpugraph_check('$index', true)"))[2], '',
-		"$index: sound after a crash");
-	$node->safe_psql('postgres', "DROP INDEX $index") if $index ne 'items_idx';
+	is(error_of($node, "SELECT gpugraph_check('$index', true)"), '', "$index: sound after a crash");
+	$node->sql("DROP INDEX $index") if $index ne 'items_idx';
 }
 holds_all('recovered', 'items', 'items_idx');
-is($node->safe_psql('postgres', "SELECT complete('items')"), 'ok', 'recovered: every row is found');
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
+is($node->sql("SELECT complete('items')"), 'ok', 'recovered: every row is found');
+$node->sql('DROP INDEX items_idx');
 
 # ---- while the table is scanned --------------------------------------------
 
-$node->safe_psql('postgres', "CREATE TABLESPACE apart LOCATION ''");
+$node->sql("CREATE TABLESPACE apart LOCATION ''");
 my $from;
 
 # A build by 4 workers. The process that meets this row waits for the gate.
@@ -446,7 +438,7 @@ sub gated
 # The files of the tablespace: name => size.
 sub files
 {
-	return split /[|\n]/, $node->safe_psql('postgres', <<'SQL');
+	return split /[|\n]/, $node->sql(<<'SQL');
 SELECT path, (pg_stat_file(path)).size
 	FROM pg_tablespace t, pg_ls_dir('pg_tblspc/' || t.oid) v,
 	pg_ls_dir('pg_tblspc/' || t.oid || '/' || v) d,
@@ -471,7 +463,7 @@ sub stop_in_scan
 		$session = start_psql($node, @settings, gated($row));
 		wait_for(
 			sub {
-				$state = $node->safe_psql('postgres', <<'SQL');
+				$state = $node->sql(<<'SQL');
 SELECT count(*) FILTER (WHERE wait_event = 'PgSleep' AND leader_pid IS NULL),
 	count(*) FILTER (WHERE wait_event = 'PgSleep' AND leader_pid IS NOT NULL),
 	count(*) FILTER (WHERE wait_event = 'ParallelCreateIndexScan') FROM pg_stat_activity;
@@ -484,12 +476,11 @@ SQL
 			usleep(300_000);
 			last if grep { $_ > FIRST_PAGES * 8192 } values %{ { files() } };
 		}
-		$node->safe_psql('postgres',
-			'SELECT pg_cancel_backend(pid) FROM pg_stat_progress_create_index');
+		$node->sql('SELECT pg_cancel_backend(pid) FROM pg_stat_progress_create_index');
 		finish_psql($session);
-		$node->safe_psql('postgres', 'CHECKPOINT');
+		$node->sql('CHECKPOINT');
 	}
-	is($node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_create_index'),
+	is($node->sql('SELECT phase FROM pg_stat_progress_create_index'),
 		'building index: loading vectors', "$what: the table is being scanned");
 	cmp_ok((sort { $b <=> $a } values %{ { files() } })[0], '>', FIRST_PAGES * 8192,
 		"$what: the file has room for pages");
@@ -501,21 +492,20 @@ my $session = stop_in_scan('scan', 24000);
 my ($path) = files();
 my ($tablespace, $database, $relation) = $path =~ m{pg_tblspc/(\d+)/[^/]+/(\d+)/(\d+)$};
 my %times;
-ok(defined wait_for(
+ok_in_time(
 		sub {
 			# what is not flushed is not to be read
-			my $to = $node->safe_psql('postgres',
-				"SELECT pg_logical_emit_message(true, 'test', '');
+			my $to = $node->sql("SELECT pg_logical_emit_message(true, 'test', '');
 				SELECT pg_current_wal_flush_lsn()");
 			$to =~ s/.*\n//;
 			%times = logged_path("$tablespace/$database/$relation", $from, $to);
 			return keys(%times) >= FIRST_PAGES;
-		}), 'scan: pages are logged');
+		}, 'scan: pages are logged');
 is(join(', ', grep { $times{$_} != 1 } keys %times), '', 'scan: each of them once');
 ok(!exists $times{0}, 'scan: the metapage is not among them');
 
 # a checkpoint, whose recovery would begin behind those; then the rest
-$node->safe_psql('postgres', 'CHECKPOINT');
+$node->sql('CHECKPOINT');
 open_gate();
 is(finish_psql($session), '', 'scan, a checkpoint: built');
 is(not_once(pages_of('gated_idx'), logged('gated_idx', $from)), '',
@@ -524,13 +514,12 @@ my $digest = digest($node->data_dir . "/$path");
 $node->stop('immediate');
 $node->start;
 is(digest($node->data_dir . "/$path"), $digest, 'scan, a checkpoint: the same file after a crash');
-is($node->safe_psql('postgres',
-	"SELECT gpugraph_check('gated_idx', true);
+is($node->sql("SELECT gpugraph_check('gated_idx', true);
 	SELECT nodes, rows FROM gpugraph_index_info('gated_idx')"), "\n44000|48400",
 	'scan, a checkpoint: all there after a crash');
 is(not_stored('items', 'gated_idx'), '', 'scan, a checkpoint: each row with its vector');
 unlink $gate;
-$node->safe_psql('postgres', 'DROP INDEX gated_idx; CHECKPOINT');
+$node->sql('DROP INDEX gated_idx; CHECKPOINT');
 is(join(' ', files()), '', 'dropped: no file');
 
 # likewise in the second segment, of which the rows before the one that waits are few
@@ -541,25 +530,24 @@ like(finish_psql($session), qr/^NOTICE: [^\n]*no longer fits into maintenance_wo
 	'second segment: built');
 is(not_once(pages_of('gated_idx'), logged('gated_idx', $from)), '',
 	'second segment: each page is logged once');
-is($node->safe_psql('postgres',
-	"SELECT gpugraph_check('gated_idx', true);
+is($node->sql("SELECT gpugraph_check('gated_idx', true);
 	SELECT segments > 1, rows FROM gpugraph_index_info('gated_idx')"), "\nt|48400",
 	'second segment: all there');
 is(not_stored('items', 'gated_idx'), '', 'second segment: each row with its vector');
 unlink $gate;
-$node->safe_psql('postgres', 'DROP INDEX gated_idx; CHECKPOINT');
+$node->sql('DROP INDEX gated_idx; CHECKPOINT');
 
 # cancelled, and terminated, when many pages are written
 for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 {
 	$session = stop_in_scan($how, 24000);
-	$node->safe_psql('postgres', "SELECT $how(pid) FROM pg_stat_progress_create_index");
+	$node->sql("SELECT $how(pid) FROM pg_stat_progress_create_index");
 	like(finish_psql($session), qr/cancel|terminating/, "$how: the build ends");
-	ok(defined wait_for(sub { return workers_left() eq '0'; }), "$how: so do its workers");
+	ok_in_time(sub { workers_left() eq '0' }, "$how: so do its workers");
 	my %left = files();
 	is(join(', ', grep { $_ > 0 } values %left), '', "$how: no pages are left");
 	# the empty file goes with the next checkpoint, as that of any relation
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->sql('CHECKPOINT');
 	is(join(' ', files()), '', "$how: no file is left");
 }
 
@@ -568,30 +556,25 @@ $session = stop_in_scan('crash', 24000);
 $node->stop('immediate');
 finish_psql($session);
 $node->start;
-is($node->safe_psql('postgres',
-	"SELECT count(*) FROM pg_class
+is($node->sql("SELECT count(*) FROM pg_class
 	WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'gpugraph')"), '0', 'crash: no index');
 open_gate();
 build_once('after a crash', 'gated_idx', join('; ', gated(24000)));
-is($node->safe_psql('postgres',
-	"SELECT gpugraph_check('gated_idx', true);
+is($node->sql("SELECT gpugraph_check('gated_idx', true);
 	SELECT nodes, rows FROM gpugraph_index_info('gated_idx')"), "\n44000|48400",
 	'after a crash: all there');
-$node->safe_psql('postgres', 'DROP INDEX gated_idx');
+$node->sql('DROP INDEX gated_idx');
 
 # ---- beside a device -------------------------------------------------------
 
 # An engine that lets the processors write while it builds the graph, and a service that takes over
 # the rows: the CPU plays both parts.
-$node->append_conf('postgresql.conf',
-	"shared_preload_libraries = 'gpugraph'\ngpugraph.service_engine = 'cpu'\n");
-$node->restart;
+restart_with($node, "shared_preload_libraries = 'gpugraph'\ngpugraph.service_engine = 'cpu'\n");
 build_once('beside a device', 'items_idx', create('items_idx', 4));
 holds_all('beside a device', 'items', 'items_idx');
 build_once('beside a device, segments', 'segments_idx',
-	"SET maintenance_work_mem = '35MB'; SET temp_file_limit = '8MB'; "
-			. create('segments_idx', 4));
-is(($node->psql('postgres', "SELECT gpugraph_check('segments_idx', true)"))[2], '',
+	"SET maintenance_work_mem = '35MB'; SET temp_file_limit = '8MB'; " . create('segments_idx', 4));
+is(error_of($node, "SELECT gpugraph_check('segments_idx', true)"), '',
 	'beside a device, segments: sound');
 
 finish_test($node);

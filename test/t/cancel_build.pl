@@ -23,10 +23,10 @@ sub create
 
 sub workers_left
 {
-	return $node->safe_psql('postgres',
+	return $node->sql(
 		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'");
 }
-my $size = $node->safe_psql('postgres', "SELECT pg_database_size('postgres')");
+my $size = $node->sql("SELECT pg_database_size('postgres')");
 
 make_signal_build($node);
 
@@ -42,7 +42,7 @@ sub signalled
 	my $end = time;
 
 	finish_psql($watch);
-	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
+	$node->sql('DROP INDEX IF EXISTS items_idx');
 	my ($signal) = $watch->{out} =~ /^at ([\d.]+)/m;
 	return ($err, defined $signal ? $end - $signal : undef);
 }
@@ -83,11 +83,11 @@ for my $n (0, 2)
 	cmp_ok($phases, '>=', 2, "$n workers: several phases were met");
 	cmp_ok(try_cancel('neighbors', 'true') // 0, '<', 1,
 		"$n workers: terminated while it builds the graph");
-	ok(defined wait_for(sub { return workers_left() eq '0' }), "$n workers: none is left");
+	ok_in_time(sub { return workers_left() eq '0' }, "$n workers: none is left");
 }
 
 # while the table is scanned, which an expression makes slow
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE FUNCTION slow(v vector) RETURNS vector
 	LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN PERFORM pg_sleep(0.005); RETURN v; END';
 SQL
@@ -102,12 +102,12 @@ for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 		my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 2', $slow);
 		my $pid = wait_for_progress($node, 'loading', $session);
 
-		ok(defined wait_for(sub { return workers_left() eq '2' }), "$how: two workers scan");
-		$node->safe_psql('postgres', "SELECT $how($pid)");
+		ok_in_time(sub { return workers_left() eq '2' }, "$how: two workers scan");
+		$node->sql("SELECT $how($pid)");
 		my $start = time;
 		like(finish_psql($session), qr/cancel|terminating/, "$how: the scan ends");
 		$best = min(time - $start, $best // ());
-		ok(defined wait_for(sub { return workers_left() eq '0' }), "$how: its workers end too");
+		ok_in_time(sub { return workers_left() eq '0' }, "$how: its workers end too");
 		last if $best < 0.5;
 	}
 	cmp_ok($best, '<', 1, "$how: at once");
@@ -133,12 +133,12 @@ for my $case ([ 'loading', $slow ], [ 'neighbors', $create ])
 	}
 	like($err // '', $worker_ended, "a worker is terminated while $phase");
 	cmp_ok($best // 1, '<', 1, "a worker is terminated while $phase: the statement ends at once");
-	ok(defined wait_for(sub { return workers_left() eq '0' }),
+	ok_in_time(sub { return workers_left() eq '0' },
 		"a worker is terminated while $phase: the other one too");
 }
 
 # a session that goes on after a cancelled build has let go of the memory that it shared
-my ($maps) = $node->safe_psql('postgres', <<SQL);
+my ($maps) = $node->sql(<<SQL);
 SET max_parallel_maintenance_workers = 2;
 SELECT pg_backend_pid() AS pid \\gset
 \\setenv SESSION :pid
@@ -154,10 +154,10 @@ like($maps, qr/^(0\n)?still there$/, 'a cancelled build leaves no memory');
 $workers = 2;
 # a timeout that comes at any time
 my $start = time;
-$node->safe_psql('postgres', join(';', create()));
+$node->sql(join(';', create()));
 my $whole = time - $start;
 my ($cut, $latest) = (0, 0);
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
+$node->sql('DROP INDEX items_idx');
 my $steps = $rows > 10000 ? 20 : 6;
 for my $step (1 .. $steps)
 {
@@ -173,7 +173,7 @@ for my $step (1 .. $steps)
 
 		if ($rc == 0)
 		{
-			$node->safe_psql('postgres', 'DROP INDEX items_idx');
+			$node->sql('DROP INDEX items_idx');
 			# the machine may have been busier when it was measured: that long it takes at most
 			$whole = $took if $took < $whole;
 			last;
@@ -192,17 +192,16 @@ cmp_ok($cut, '>', 0,
 	$steps, $whole, 1000 * $latest));
 
 # a query and a check are cancelled too
-$node->safe_psql('postgres', $create);
-my ($rc, $out, $err) = $node->psql('postgres',
-	"SET enable_seqscan = off; SET statement_timeout = 100;
+$node->sql($create);
+like(error_of($node, "SET enable_seqscan = off; SET statement_timeout = 100;
 	 SELECT count(*) FROM generate_series(1, 100000) g,
 	 LATERAL (SELECT id FROM items WHERE id <> g
-	 ORDER BY val <-> (SELECT val FROM items WHERE id = 1 + g % 9999) LIMIT 10) s");
-like($err, qr/statement timeout/, 'searches');
+	 ORDER BY val <-> (SELECT val FROM items WHERE id = 1 + g % 9999) LIMIT 10) s"),
+	qr/statement timeout/, 'searches');
 index_is_complete($node, 'built at last');
 
-$node->safe_psql('postgres', 'DROP INDEX items_idx; CHECKPOINT');
-cmp_ok($node->safe_psql('postgres', "SELECT pg_database_size('postgres')"), '<',
+$node->sql('DROP INDEX items_idx; CHECKPOINT');
+cmp_ok($node->sql("SELECT pg_database_size('postgres')"), '<',
 	$size + 4 * 1024 * 1024, 'no files were left behind');
 
 finish_test($node);

@@ -12,7 +12,7 @@ sub query
 {
 	my ($sql, $on) = @_;
 
-	return ($on || $node)->safe_psql('postgres', "SET gpugraph.engine = cpu; $sql");
+	return ($on || $node)->sql("SET gpugraph.engine = cpu; $sql");
 }
 
 sub info
@@ -94,23 +94,10 @@ is(misses('cat = 3'), 0, 'where few rows pass a filter, none is missed');
 is(misses('cat = 200'), 0, 'nor one that is in no segment yet');
 
 # ---- a standby, ten generations of merges, then a compaction of half, and a crash
-my $standby = start_standby($node, 'standby');
-merge_ten_times(\&query);
-is(info('version, codes, codes_bytes > 0'), '4|int4|t', 'ten generations: codes of one kind');
-index_is_complete($node, 'ten generations');
-my $merged = recall();
-query('DELETE FROM items WHERE id % 8 < 5; VACUUM items; SELECT gpugraph_merge(\'items_idx\')');
-is(info('dead_rows < rows / 3, codes'), 't|int4', 'a compaction');
-index_is_complete($node, 'a compaction');
-my $compacted = recall();
-$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-is(answers($standby), answers($node), 'a standby answers alike');
-index_is_complete($standby, 'a standby');
-$node->stop('immediate');
-$node->start;
-index_is_complete($node, 'after a crash');
-query('REINDEX INDEX items_idx');
-cmp_ok($compacted, '>=', recall() - 0.005, 'no recall is lost to merges and compaction');
+my ($standby, $merged, $compacted, $fresh) = survives_generations($node, \&query, \&recall, sub {
+	is(info('version, codes, codes_bytes > 0'), '4|int4|t', "$_[0]: codes of one kind");
+});
+cmp_ok($compacted, '>=', $fresh - 0.005, 'no recall is lost to merges and compaction');
 cmp_ok($merged, '>=', 0.99, 'nor was before');
 
 # ---- the option takes effect with merges, too
@@ -149,17 +136,16 @@ my $file = index_file($node, 'items_idx');
 $node->stop;
 patch($file, CODES, 100, peek($file, CODES, 100, 1) ^ "\1");
 $node->start;
-my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('items_idx')");
-like($err, qr/code \d+ of piece \d+ is not the code of its vector/, 'a flipped bit of a code');
+like(error_of($node, "SELECT gpugraph_check('items_idx')"),
+	qr/code \d+ of piece \d+ is not the code of its vector/, 'a flipped bit of a code');
 query('REINDEX INDEX items_idx');
 index_is_complete($node, 'REINDEX');
 $file = index_file($node, 'items_idx');
 $node->stop;
 patch($file, META, META_FEATURES, pack 'L', 512 | 16 | 1);
 $node->start;
-($rc, $out, $err) = $node->psql('postgres',
-	"\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')");
-like($err, qr/ERROR:  0A000: index "items_idx" has features 211, of which this gpugraph knows 1ff/,
+like(error_of($node, "\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')"),
+	qr/ERROR:  0A000: index "items_idx" has features 211, of which this gpugraph knows 1ff/,
 	'a feature that is not known');
 
 finish_test($node, $standby);

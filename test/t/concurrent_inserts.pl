@@ -5,7 +5,7 @@ my $node = new_node('inserts');
 
 # 10 clients x 1000 rows beside those of a build
 make_items($node, 2000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('source', 10000, 16, 40);
 CREATE SEQUENCE numbers;
 SQL
@@ -14,19 +14,17 @@ $node->pgbench('--no-vacuum --client=10 --transactions=1000', 0, [qr{processed: 
 	'10 clients insert 1000 rows each',
 	{ insert => 'INSERT INTO items SELECT 10000 + id, cat, big, val FROM source
 		WHERE id = (SELECT nextval(\'numbers\'))' });
-is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), '12000',
-	'all rows are in the table');
-is($node->safe_psql('postgres', "SELECT delta_rows FROM gpugraph_index_info('items_idx')"), '10000',
+is($node->sql('SELECT count(*) FROM items'), '12000', 'all rows are in the table');
+is($node->sql("SELECT delta_rows FROM gpugraph_index_info('items_idx')"), '10000',
 	'and in the index');
 index_is_complete($node, '10 clients');
-$node->safe_psql('postgres', "SELECT make_queries('items', 50)");
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
-	'recall after a rebuild');
+$node->sql("SELECT make_queries('items', 50)");
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+$node->sql('REINDEX INDEX items_idx');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'recall after a rebuild');
 
 # 1900 dimensions: rows of nearly a page; each must be nearest to itself
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE wide (id int, val vector(1900));
 CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops);
 CREATE SEQUENCE wide_numbers;
@@ -38,15 +36,14 @@ $node->pgbench('--no-vacuum --client=10 --transactions=100', 0, [qr{processed: 1
 		SELECT nextval(\'wide_numbers\'), array_agg(random())::real[]::vector
 		FROM generate_series(1, 1900)' });
 index_is_complete($node, '1900 dimensions', 'wide');
-my $found = $node->safe_psql('postgres', <<'SQL');
+my $found = $node->sql(<<'SQL');
 SET enable_seqscan = off;
 SELECT count(*) FROM wide w WHERE id = (SELECT id FROM wide ORDER BY val <-> w.val LIMIT 1);
 SQL
 cmp_ok($found, '>=', 997, '1900 dimensions: rows nearest to themselves');
 
 # the first rows of an index without declared dimensions come from several clients at a time
-$node->safe_psql('postgres',
-	'CREATE TABLE free (id serial, val vector);
+$node->sql('CREATE TABLE free (id serial, val vector);
 	CREATE INDEX free_idx ON free USING gpugraph (val vector_l2_ops)');
 $node->pgbench('--no-vacuum --client=8 --transactions=50', 0, [qr{processed: 400/400}], [qr{^$}],
 	'8 clients insert into an empty index',
@@ -55,8 +52,7 @@ $node->pgbench('--no-vacuum --client=8 --transactions=50', 0, [qr{processed: 400
 index_is_complete($node, 'no dimensions declared', 'free');
 
 # rows longer than a page, from several clients at a time
-$node->safe_psql('postgres',
-	'CREATE TABLE longs (id serial, val vector(5000));
+$node->sql('CREATE TABLE longs (id serial, val vector(5000));
 	CREATE INDEX longs_idx ON longs USING gpugraph (val vector_l2_ops)');
 $node->pgbench('--no-vacuum --client=5 --transactions=20', 0, [qr{processed: 100/100}], [qr{^$}],
 	'5 clients insert rows of 5000 dimensions',

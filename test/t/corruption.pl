@@ -266,7 +266,7 @@ for my $case (sort keys %cases)
 	my ($rows, $segment_rows) = $case =~ /^two/ ? (3000, 1500) :
 		$case =~ /^mean/ ? (1500, 0) : (300, 0);
 
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 CREATE TABLE $case (id int, val vector(4), cat int GENERATED ALWAYS AS (nullif(id % 50, 1)) STORED,
 	name text GENERATED ALWAYS AS ('name ' || id::text) STORED);
 INSERT INTO $case SELECT i, ARRAY[i, i * 7 % 101, i * 13 % 103, i * 17 % 107]::real[]::vector
@@ -282,7 +282,7 @@ SQL
 }
 
 my %file = map { $_ => $node->data_dir . '/'
-	. $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_idx')") } keys %cases;
+	. $node->sql("SELECT pg_relation_filepath('${_}_idx')") } keys %cases;
 $node->stop;
 my %block;
 for my $case (sort keys %cases)
@@ -299,13 +299,12 @@ for my $case (sort keys %cases)
 		"\\set VERBOSITY verbose\nSELECT gpugraph_check('${case}_idx'" . ($heap ? ', true' : '')
 		. ')');
 	like($err, $message, "$case: found");
-	like($err, $case =~ /^version|algorithm/ ? qr/0A000/ : qr/XX002/,
-		"$case: SQLSTATE");
+	like($err, $case =~ /^version|algorithm/ ? qr/0A000/ : qr/XX002/, "$case: SQLSTATE");
 	like($err, qr/REINDEX the index/, "$case: with a hint");
 	like($err, qr/at block $block{$case}:/, "$case: the block is named") if defined $block{$case};
 
 	# whatever these say, the server must live, and what is wrong with an index is said in one way
-	my $pid = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+	my $pid = $node->sql('SELECT pg_postmaster_start_time()');
 	my (undef, undef, $errors) = $node->psql('postgres', <<"SQL", on_error_stop => 0);
 \\set VERBOSITY verbose
 SET enable_seqscan = off;
@@ -324,10 +323,9 @@ SQL
 		$errors =~ /ERROR: +(.*)/g), '', "$case: errors name index and block");
 	like($errors, qr/XX002: .*at block $far: a row of the table is nearer than the index has it/,
 		"$case: what the executor notices") if $case eq 'vector_half_far';
-	is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $pid,
-		"$case: the server lives");
+	is($node->sql('SELECT pg_postmaster_start_time()'), $pid, "$case: the server lives");
 
-	$node->safe_psql('postgres', "REINDEX INDEX ${case}_idx");
+	$node->sql("REINDEX INDEX ${case}_idx");
 	index_is_complete($node, "$case: after REINDEX", $case);
 }
 unlike(slurp_file($node->logfile), qr/terminated by signal/,
@@ -336,18 +334,16 @@ $node->stop;
 
 # page checksums find the rest
 $node = new_node('checksums', init => { extra => ['--data-checksums'] });
-$node->safe_psql('postgres',
-	"CREATE TABLE items AS SELECT i AS id, ARRAY[i, 1, 1, 1]::real[]::vector(4) AS val
+$node->sql("CREATE TABLE items AS SELECT i AS id, ARRAY[i, 1, 1, 1]::real[]::vector(4) AS val
 	FROM generate_series(1, 300) i");
-$node->safe_psql('postgres', 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
-my $file = $node->data_dir . '/'
-	. $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_idx')");
+$node->sql('CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
+my $file = $node->data_dir . '/' . $node->sql("SELECT pg_relation_filepath('items_idx')");
 $node->stop;
 my $flipped = patch($file, VECTORS, 100, "\1");
 $node->start;
-like(($node->psql('postgres', "SELECT gpugraph_check('items_idx')"))[2],
+like(error_of($node, "SELECT gpugraph_check('items_idx')"),
 	qr/invalid page in block $flipped of relation/, 'a flipped byte, with page checksums');
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+$node->sql('REINDEX INDEX items_idx');
 index_is_complete($node, 'checksums: after REINDEX');
 
 finish_test($node);

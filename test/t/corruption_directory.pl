@@ -145,7 +145,7 @@ DELETE FROM $name WHERE id > 20 AND id < 430 AND id % 2 = 0;
 VACUUM (FREEZE) $name;
 SQL
 }
-$node->safe_psql('postgres', $sql);
+$node->sql($sql);
 my %file = map { $_ => index_file($node, "${_}_idx") } @names;
 my %blocks = map { $_ => (-s $file{$_}) / PAGE } @names;
 $node->stop;
@@ -158,7 +158,7 @@ for my $name (@names)
 	$damage{$name} = $cases{$name} ? $cases{$name}[0]->($file{$name}) : damage($file{$name});
 }
 $node->start;
-my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+my $started = $node->sql('SELECT pg_postmaster_start_time()');
 
 for my $name (@names)
 {
@@ -166,7 +166,7 @@ for my $name (@names)
 
 	if ($cases{$name})
 	{
-		my $err = ($node->psql('postgres', $check))[2];
+		my $err = error_of($node, $check);
 
 		like($err, $cases{$name}[1], "$name: found");
 		like($err, qr/XX002: .*HINT:  REINDEX the index/s, "$name: SQLSTATE and hint");
@@ -192,16 +192,14 @@ SQL
 	my $grown = (-s $file{$name}) / PAGE - $blocks{$name};
 
 	ok(!@bad && $err !~ /server closed|FATAL|PANIC/ && $grown < 100,
-		"$name: an error, or no harm ($damage{$name})")
-		or diag("$grown new blocks:\n$err");
+		"$name: an error, or no harm ($damage{$name})") or diag("$grown new blocks:\n$err");
 	last if !wait_until_up($node);
 }
-is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started,
-	'the server was never down');
+is($node->sql('SELECT pg_postmaster_start_time()'), $started, 'the server was never down');
 unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC/, 'no process crashed');
 for my $name ((sort keys %cases), 'random_1', 'random_2')
 {
-	$node->safe_psql('postgres', "REINDEX INDEX ${name}_idx");
+	$node->sql("REINDEX INDEX ${name}_idx");
 	index_is_complete($node, "$name, after REINDEX", $name);
 }
 

@@ -17,9 +17,7 @@ sub meta_offset
 {
 	my ($extents) = @_;
 
-	return pick(
-		int(rand(HEADER)),
-		HEADER + int(rand(META_HEAD)),
+	return pick(int(rand(HEADER)), HEADER + int(rand(META_HEAD)),
 		HEADER + META_HEAD + int(rand(SEGMENT + PIECE)),
 		HEADER + META_HEAD + SEGMENT + PIECE + int(rand($extents * EXTENT)),
 		PAGE - STAMP + int(rand(STAMP)));
@@ -81,15 +79,15 @@ INSERT INTO fuzz_$case SELECT id + 6000, val FROM fuzz_$case WHERE id <= 10;
 DELETE FROM fuzz_$case WHERE id % 25 = 2;
 SQL
 }
-$node->safe_psql('postgres', $sql);
-my %file = split /[|\n]/, $node->safe_psql('postgres',
+$node->sql($sql);
+my %file = split /[|\n]/, $node->sql(
 	"SELECT c, pg_relation_filepath(format('fuzz_%s_idx', c)::regclass) FROM generate_series(1, "
 	. CASES . ') c');
 my %blocks = map { $_ => (-s $node->data_dir . "/$file{$_}") / PAGE } keys %file;
 $node->stop;
 my %damage = map { $_ => damage($node->data_dir . "/$file{$_}", $_) } sort { $a <=> $b } keys %file;
 $node->start;
-my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+my $started = $node->sql('SELECT pg_postmaster_start_time()');
 
 for my $case (1 .. CASES)
 {
@@ -122,17 +120,15 @@ SQL
 	my $grown = (-s $node->data_dir . "/$file{$case}") / PAGE - $blocks{$case};
 
 	ok(!@bad && $err !~ /server closed|FATAL|PANIC/ && $grown < 700,
-		"case $case ($damage{$case})")
-		or diag("$grown new blocks:\n$err");
+		"case $case ($damage{$case})") or diag("$grown new blocks:\n$err");
 	last if !wait_until_up($node);
 }
-is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started,
-	'the server was never down');
+is($node->sql('SELECT pg_postmaster_start_time()'), $started, 'the server was never down');
 unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC/, 'no process crashed');
 
 for my $case (1 .. CASES)
 {
-	$node->safe_psql('postgres', "REINDEX INDEX fuzz_${case}_idx") if $case % 24 == 1;
+	$node->sql("REINDEX INDEX fuzz_${case}_idx") if $case % 24 == 1;
 }
 index_is_complete($node, "case $_ after REINDEX", "fuzz_$_") for grep { $_ % 24 == 1 } 1 .. CASES;
 

@@ -4,7 +4,7 @@ use Gpugraph;
 
 my $node = new_node('kill9', conf => "restart_after_crash = on\n");
 make_items($node, 3000, 16);
-$node->safe_psql('postgres', "SELECT make_data('more', 12000, 48, 40)");
+$node->sql("SELECT make_data('more', 12000, 48, 40)");
 
 # each phase of a build, by each algorithm
 for my $algorithm ('tsdg', 'grnnd', 'cagra')
@@ -17,49 +17,38 @@ for my $algorithm ('tsdg', 'grnnd', 'cagra')
 		my $session = start_psql($node, $create);
 		my $pid = wait_for_progress($node, $phase, $session);
 
-		kill_9($node, $pid) if defined $pid;
-		finish_psql($session);
-		ok(wait_until_up($node), "$algorithm: the server is back after kill -9 in phase $phase"
-			. (defined $pid ? '' : ' (which passed unseen)'));
-		$node->safe_psql('postgres', 'DROP INDEX IF EXISTS more_idx');
+		survives_kill_9($node, "a build by $algorithm in phase $phase"
+			. (defined $pid ? '' : ' (which passed unseen)'), $pid, $session);
+		$node->sql('DROP INDEX IF EXISTS more_idx');
 	}
-	$node->safe_psql('postgres', $create);
+	$node->sql($create);
 	index_is_complete($node, "$algorithm: a build after three that were killed", 'more');
-	is($node->safe_psql('postgres', "SELECT algorithm FROM gpugraph_index_info('more_idx')"),
+	is($node->sql("SELECT algorithm FROM gpugraph_index_info('more_idx')"),
 		$algorithm, "$algorithm: the algorithm of that build");
-	$node->safe_psql('postgres', 'DROP INDEX more_idx') if $algorithm ne 'cagra';
+	$node->sql('DROP INDEX more_idx') if $algorithm ne 'cagra';
 }
 
 # REINDEX: the old index is still the one in use
 my $session = start_psql($node, 'REINDEX INDEX more_idx');
-my $pid = wait_for_progress($node, 'building', $session);
-kill_9($node, $pid);
-finish_psql($session);
-ok(wait_until_up($node), 'the server is back after kill -9 of REINDEX');
-index_is_complete($node, 'REINDEX killed', 'more');
+survives_kill_9($node, 'REINDEX', wait_for_progress($node, 'building', $session), $session, 'more');
 
 # inserts
 for my $round (1 .. 2)
 {
 	$session = insert_for_ever($node, 'items',
 		"SELECT $round * 1000000 + i, 0, 0, val FROM items WHERE id = 1 + i % 3000", 200);
-	kill_9($node, backend_pid($node, '^.?DO'));
-	finish_psql($session);
-	ok(wait_until_up($node), "the server is back after kill -9 of inserts, round $round");
-	index_is_complete($node, "inserts killed, round $round");
+	survives_kill_9($node, "inserts, round $round", backend_pid($node, '^.?DO'), $session, 'items');
 }
 
 # VACUUM
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 2 = 0');
+$node->sql('DELETE FROM items WHERE id % 2 = 0');
 $session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1',
 	'VACUUM items');
-ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum')
-	eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
-kill_9($node, $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_progress_vacuum'));
-finish_psql($session);
-ok(wait_until_up($node), 'the server is back after kill -9 of VACUUM');
-index_is_complete($node, 'VACUUM killed');
-$node->safe_psql('postgres', 'VACUUM items');
+ok_in_time(sub { $node->sql('SELECT phase FROM pg_stat_progress_vacuum')
+	eq 'vacuuming indexes' }, 'VACUUM is at the indexes');
+survives_kill_9($node, 'VACUUM', $node->sql('SELECT pid FROM pg_stat_progress_vacuum'), $session,
+	'items');
+$node->sql('VACUUM items');
 index_is_complete($node, 'VACUUM after that');
 
 # the postmaster, while another build and inserts go on
@@ -70,7 +59,7 @@ kill_9_server($node);
 finish_psql($build);
 finish_psql($session);
 # shared memory is free once its children have ended
-ok(defined wait_for(sub { return $node->start(fail_ok => 1); }), 'the server starts');
+ok_in_time(sub { $node->start(fail_ok => 1) }, 'the server starts');
 index_is_complete($node, 'postmaster killed');
 index_is_complete($node, 'postmaster killed', 'more');
 

@@ -16,13 +16,13 @@ my %rows = (items => 201, longer => 41);
 my %pages = (items => 51, longer => 82);
 unserved
 {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 SELECT make_data('items', 201, 450, 10);
 SELECT make_data('longer', 41, 2100, 10);
 SQL
 	for my $rel (sort keys %rows)
 	{
-		$node->safe_psql('postgres', <<"SQL");
+		$node->sql(<<"SQL");
 CREATE TABLE kept AS SELECT * FROM $rel ORDER BY id;
 TRUNCATE $rel;
 CREATE INDEX ON $rel (cat);
@@ -38,7 +38,7 @@ sub info
 {
 	my ($rel, $what) = @_;
 
-	return $node->safe_psql('postgres', "SELECT $what FROM gpugraph_index_info('${rel}_idx')");
+	return $node->sql("SELECT $what FROM gpugraph_index_info('${rel}_idx')");
 }
 
 # By the CPU, by the device, and on the replica
@@ -48,18 +48,17 @@ sub all_is_well
 
 	for my $rel (sort keys %rows)
 	{
-		$node->safe_psql('postgres', "SELECT make_queries('$rel', 20)");
+		$node->sql("SELECT make_queries('$rel', 20)");
 		unserved
 		{
 			index_is_complete($node, "$what, $rel", $rel);
 			truth_by_cpu($node, "$what, $rel", $rel);
 		};
-		$node->safe_psql('postgres', "SELECT gpugraph_prewarm('${rel}_idx')");
+		$node->sql("SELECT gpugraph_prewarm('${rel}_idx')");
 		truth_by_device($node, "$what, $rel", $rel);
 
 		$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
-		is($replica->safe_psql('postgres',
-				"SELECT complete('$rel'), gpugraph_check('${rel}_idx', true),
+		is($replica->sql("SELECT complete('$rel'), gpugraph_check('${rel}_idx', true),
 				recall('$rel', '<->')"),
 			'ok||1.0000', "$what, $rel: on the replica");
 	}
@@ -75,7 +74,7 @@ for my $round (1 .. 61)
 	{
 		unserved
 		{
-			$node->safe_psql('postgres',
+			$node->sql(
 				"UPDATE $rel SET cat = cat + 1 WHERE id NOT IN (1, 20); VACUUM (FREEZE) $rel");
 		};
 	}
@@ -83,7 +82,7 @@ for my $round (1 .. 61)
 }
 for my $rel (sort keys %rows)
 {
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->sql('CHECKPOINT');
 	my $d = read_directory(index_file($node, "${rel}_idx"));
 	is($d->{delta_first}, 0, "$rel: the delta begins where it began");
 	cmp_ok(info($rel, 'total_bytes / 8192'), '<=', 4 * $pages{$rel} + 10,
@@ -94,7 +93,7 @@ for my $rel (sort keys %rows)
 }
 
 # ---- a crash with gaps, and rows that come after it
-$node->safe_psql('postgres', 'SET gpugraph.engine = cpu;
+$node->sql('SET gpugraph.engine = cpu;
 	UPDATE items SET cat = cat + 1 WHERE id > 20; VACUUM (FREEZE) items');
 $node->stop('immediate');
 $node->start;
@@ -102,8 +101,7 @@ wait_for(sub { of_device($node, 'state') eq 'up' });
 all_is_well('after a crash');
 unserved
 {
-	$node->safe_psql('postgres', "INSERT INTO $_ SELECT 1000 + id, cat, big, val FROM $_")
-		for keys %rows;
+	$node->sql("INSERT INTO $_ SELECT 1000 + id, cat, big, val FROM $_") for keys %rows;
 };
 all_is_well('more rows');
 
@@ -112,8 +110,8 @@ unserved
 {
 	for my $rel (sort keys %rows)
 	{
-		$node->safe_psql('postgres', "DELETE FROM $rel WHERE id IN (1, 20); VACUUM (FREEZE) $rel");
-		$node->safe_psql('postgres', 'CHECKPOINT');
+		$node->sql("DELETE FROM $rel WHERE id IN (1, 20); VACUUM (FREEZE) $rel");
+		$node->sql('CHECKPOINT');
 		cmp_ok(read_directory(index_file($node, "${rel}_idx"))->{delta_pages}, '<=',
 			4 * $pages{$rel}, "$rel: no gap at the front is left");
 	}

@@ -8,7 +8,7 @@ my $node = new_node('main', init => { allows_streaming => 1 });
 # A page of the delta has one row of 1900 dimensions, and a row of 2100 takes two pages. A segment
 # with copies stands before the delta.
 my %dimensions = (items => 1900, longer => 2100);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE FUNCTION wide(i int, n int) RETURNS vector LANGUAGE sql AS $$
 	SELECT array_agg(sin(i * 13 + d * d))::vector
 	FROM generate_series(1, n) d $$;
@@ -17,7 +17,7 @@ for my $rel (sort keys %dimensions)
 {
 	my $n = $dimensions{$rel};
 
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 CREATE TABLE $rel AS SELECT i AS id, wide(i % 40, $n)::vector($n) AS val
 	FROM generate_series(1, 60) i;
 CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
@@ -25,8 +25,7 @@ CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
 INSERT INTO $rel SELECT i, wide(i, $n) FROM generate_series(1001, 1800) i;
 SQL
 }
-$node->safe_psql('postgres',
-	'CREATE TABLE queries AS SELECT i AS q, wide(i * 37, 1900)::vector(1900) AS val
+$node->sql('CREATE TABLE queries AS SELECT i AS q, wide(i * 37, 1900)::vector(1900) AS val
 	FROM generate_series(1, 10) i');
 my $replica = start_standby($node, 'replica');
 
@@ -34,7 +33,7 @@ sub directory
 {
 	my ($rel) = @_;
 
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->sql('CHECKPOINT');
 	return read_directory(index_file($node, "${rel}_idx"));
 }
 
@@ -59,7 +58,7 @@ sub distances
 {
 	my ($rel, $with) = @_;
 
-	return $node->safe_psql('postgres', <<"SQL");
+	return $node->sql(<<"SQL");
 SET enable_seqscan = off;
 SET enable_indexscan = $with;
 SELECT q.id, (SELECT array_agg(d)
@@ -86,8 +85,7 @@ sub all_is_well
 my %last = (items => 1390, longer => 1800);
 for my $rel (sort keys %dimensions)
 {
-	$node->safe_psql('postgres',
-		"DELETE FROM $rel WHERE id > 1000 AND id < $last{$rel} AND id % 2 = 0;
+	$node->sql("DELETE FROM $rel WHERE id > 1000 AND id < $last{$rel} AND id % 2 = 0;
 		VACUUM (FREEZE) $rel");
 	my $d = directory($rel);
 	cmp_ok($d->{nextents}, '>', 380, "$rel: $d->{nextents} extents");
@@ -103,7 +101,7 @@ for my $round (1 .. 12)
 {
 	for my $rel (sort keys %dimensions)
 	{
-		$node->safe_psql('postgres', join ";\n",
+		$node->sql(join ";\n",
 			map { "INSERT INTO $rel SELECT i, wide(i, $dimensions{$rel})
 				FROM generate_series($_, $_) i" } map { 2000 + 100 * $round + $_ } 1 .. $round);
 	}
@@ -115,10 +113,10 @@ for my $round (1 .. 12)
 }
 
 # ---- crashes: with the directory on pages, and while VACUUM writes other pages
-$node->safe_psql('postgres', 'CHECKPOINT');
+$node->sql('CHECKPOINT');
 for my $rel (sort keys %dimensions)
 {
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 INSERT INTO $rel SELECT i, wide(i, $dimensions{$rel}) FROM generate_series(4001, 4040) i;
 DELETE FROM $rel WHERE id > 1000 AND id % 7 = 3;
 VACUUM $rel;
@@ -133,14 +131,12 @@ all_is_well('after a crash');
 replica_is_equal('after a crash');
 
 # ---- all that comes and goes under an old snapshot, whose blocks are not used again
-my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
-	'SELECT pg_sleep(600)');
-my $pid = backend_pid($node, 'pg_sleep');
+my $old = rest_after($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
 for my $round (1 .. 6)
 {
 	for my $rel (sort keys %dimensions)
 	{
-		$node->safe_psql('postgres', <<"SQL");
+		$node->sql(<<"SQL");
 BEGIN;
 INSERT INTO $rel SELECT i, wide(i, $dimensions{$rel}) FROM generate_series(1, 20) i;
 ROLLBACK;
@@ -151,8 +147,7 @@ SQL
 	}
 }
 all_is_well('under an old snapshot');
-$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-finish_psql($old);
+end_rest($old);
 
 # ---- the promoted replica goes on, and when all rows go, so do the directory pages
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
@@ -161,18 +156,18 @@ $node->stop;
 $node = $replica;
 for my $rel (sort keys %dimensions)
 {
-	$node->safe_psql('postgres',
+	$node->sql(
 		"INSERT INTO $rel SELECT i, wide(i, $dimensions{$rel}) FROM generate_series(6001, 6040) i");
 }
 all_is_well('promoted');
 for my $rel (sort keys %dimensions)
 {
-	my $blocks = $node->safe_psql('postgres', "SELECT pg_relation_size('${rel}_idx') / 8192");
-	$node->safe_psql('postgres',
+	my $blocks = $node->sql("SELECT pg_relation_size('${rel}_idx') / 8192");
+	$node->sql(
 		"CREATE TABLE kept_$rel AS SELECT * FROM $rel; DELETE FROM $rel; VACUUM (FREEZE) $rel;
 		INSERT INTO $rel SELECT * FROM kept_$rel");
 	cmp_ok(directory($rel)->{nextents}, '<', 250, "$rel: a new delta in few extents");
-	cmp_ok($node->safe_psql('postgres', "SELECT pg_relation_size('${rel}_idx') / 8192"), '<=',
+	cmp_ok($node->sql("SELECT pg_relation_size('${rel}_idx') / 8192"), '<=',
 		$blocks + 4, "$rel: in the blocks of the old one");
 }
 all_is_well('all rows anew');
@@ -180,7 +175,7 @@ all_is_well('all rows anew');
 # ---- as many extents as there may be, nearly: each page of the delta is one
 delete @dimensions{qw(items longer)};
 $dimensions{most} = 1900;
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE most (id int, val vector(1900));
 CREATE INDEX most_idx ON most USING gpugraph (val vector_l2_ops);
 INSERT INTO most SELECT i, wide(i, 1900) FROM generate_series(1, 1020) i;
@@ -191,26 +186,22 @@ my $end = (-s $file) / PAGE;
 write_extents($file, [ split_extent($file, DELTA, 1019), [ $end, 4, NO_SEGMENT, DIRECTORY, 0 ] ],
 	$end .. $end + 3);
 $node->start;
-is($node->safe_psql('postgres', "SELECT version FROM gpugraph_index_info('most_idx')"), 4,
+is($node->sql("SELECT version FROM gpugraph_index_info('most_idx')"), 4,
 	'1022 extents can be read');
 all_is_well('1022 extents');
-$node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
-	FROM generate_series(1021, 1030) i');
+$node->sql('INSERT INTO most SELECT i, wide(i, 1900) FROM generate_series(1021, 1030) i');
 all_is_well('1022 extents, and more rows');
-$node->safe_psql('postgres', 'DELETE FROM most WHERE id > 1 AND id % 2 = 0; VACUUM (FREEZE) most');
-my $free = $node->safe_psql('postgres',
-	"SELECT free_bytes / 8192 FROM gpugraph_index_info('most_idx')");
+$node->sql('DELETE FROM most WHERE id > 1 AND id % 2 = 0; VACUUM (FREEZE) most');
+my $free = $node->sql("SELECT free_bytes / 8192 FROM gpugraph_index_info('most_idx')");
 cmp_ok($free, '>=', 500, '1022 extents, and half of the rows gone: their blocks are free');
 all_is_well('1022 extents, and half of the rows gone');
-my $blocks = $node->safe_psql('postgres', "SELECT pg_relation_size('most_idx') / 8192");
-$node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
-	FROM generate_series(2001, 2300) i');
+my $blocks = $node->sql("SELECT pg_relation_size('most_idx') / 8192");
+$node->sql('INSERT INTO most SELECT i, wide(i, 1900) FROM generate_series(2001, 2300) i');
 all_is_well('1022 extents, and blocks used again');
-cmp_ok($node->safe_psql('postgres', "SELECT pg_relation_size('most_idx') / 8192"), '<=',
+cmp_ok($node->sql("SELECT pg_relation_size('most_idx') / 8192"), '<=',
 	$blocks + 20, '1022 extents: the index does not grow');
-$node->safe_psql('postgres', 'DELETE FROM most WHERE id > 1; VACUUM (FREEZE) most');
-$node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
-	FROM generate_series(3001, 3300) i');
+$node->sql('DELETE FROM most WHERE id > 1; VACUUM (FREEZE) most');
+$node->sql('INSERT INTO most SELECT i, wide(i, 1900) FROM generate_series(3001, 3300) i');
 all_is_well('1022 extents, and all rows but one anew');
 cmp_ok(directory('most')->{nextents}, '<', 600, 'in fewer extents');
 

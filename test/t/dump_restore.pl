@@ -4,7 +4,7 @@ use Gpugraph;
 
 my $old = new_node('old');
 make_items($old, 2000, 16);
-$old->safe_psql('postgres', <<'SQL');
+$old->sql(<<'SQL');
 CREATE INDEX items_filters ON items USING gpugraph (val vector_cosine_ops, cat, big)
 	WITH (storage = float16, graph_degree = 16, intermediate_graph_degree = 48, seed = 7,
 	seal_rows = 700, segment_rows = 100000);
@@ -52,7 +52,7 @@ $new->command_ok(
 $new->command_ok(
 	[ 'pg_dump', '-Fd', '-j2', '-f', "$dir/dumps", '-d', $old->connstr('postgres') ],
 	'pg_dump by two processes');
-$new->safe_psql('postgres', 'CREATE DATABASE beside');
+$new->sql('CREATE DATABASE beside');
 $new->command_ok([ 'pg_restore', '-e', '-j2', '-d', $new->connstr('beside'), "$dir/dumps" ],
 	'pg_restore by two processes');
 $new->command_ok(
@@ -62,19 +62,16 @@ $new->command_ok(
 my $samples = "SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = c.relam,
 	gpugraph_index_info(c.oid) i WHERE a.amname = 'gpugraph' AND c.relkind = 'i'
 	AND i.sample_queries > 0";
-is($old->safe_psql('postgres', $samples), 1, 'there is a sample');
+is($old->sql($samples), 1, 'there is a sample');
 for my $database ('postgres', 'beside')
 {
-	is($new->safe_psql($database, $samples), 0,
-		"$database: queries of users are in no dump");
-	is($new->safe_psql($database, $definitions), $old->safe_psql('postgres', $definitions),
+	is($new->safe_psql($database, $samples), 0, "$database: queries of users are in no dump");
+	is($new->safe_psql($database, $definitions), $old->sql($definitions),
 		"$database: the same definitions");
-	is($new->safe_psql($database, $exact), $old->safe_psql('postgres', $exact),
-		"$database: the same rows");
-	is($new->safe_psql($database, $routed), $old->safe_psql('postgres', $routed),
+	is($new->safe_psql($database, $exact), $old->sql($exact), "$database: the same rows");
+	is($new->safe_psql($database, $routed), $old->sql($routed),
 		"$database: rows in the partitions of their centroids");
-	is($new->safe_psql($database, $probed), $old->safe_psql('postgres', $probed),
-		"$database: the same probes");
+	is($new->safe_psql($database, $probed), $old->sql($probed), "$database: the same probes");
 	is($new->safe_psql($database, "SELECT bool_and(gpugraph_check(indexrelid, true) IS NOT NULL)
 		FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
 		WHERE relkind = 'i' AND relam = (SELECT oid FROM pg_am WHERE amname = 'gpugraph')"), 't',
@@ -82,11 +79,11 @@ for my $database ('postgres', 'beside')
 	cmp_ok($new->safe_psql($database, "SELECT recall('items', '<->')"), '>=', 0.98,
 		"$database: recall");
 }
-is($new->safe_psql('postgres', 'SHOW gpugraph.itopk_size'), 200, 'settings of the database');
+is($new->sql('SHOW gpugraph.itopk_size'), 200, 'settings of the database');
 index_is_complete($new, 'restored');
-$new->safe_psql('postgres', 'INSERT INTO items SELECT id + 100000, cat, big, val FROM items;
+$new->sql('INSERT INTO items SELECT id + 100000, cat, big, val FROM items;
 	DELETE FROM items WHERE id < 100000');
-$new->safe_psql('postgres', 'VACUUM items');
+$new->sql('VACUUM items');
 index_is_complete($new, 'restored and used');
 
 $_->stop for $old, $new;

@@ -4,7 +4,7 @@ use Gpugraph;
 use Residency;
 
 my $node = service_node('exact', conf => "autovacuum = off\n");
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('items', 12000, 64, 2);
 ALTER TABLE items ADD kind int;
 UPDATE items SET kind = id % 7;
@@ -20,18 +20,18 @@ sub radius
 {
 	my ($n) = @_;
 
-	return $node->safe_psql('postgres', "SELECT val <-> (SELECT v FROM queries WHERE q = 3) AS d
+	return $node->sql("SELECT val <-> (SELECT v FROM queries WHERE q = 3) AS d
 		FROM items ORDER BY d LIMIT 1 OFFSET $n");
 }
 my ($near, $r, $far) = map { radius($_) } 3, 500, 5000;
-my $third = $node->safe_psql('postgres', 'SELECT v FROM queries WHERE q = 3');
+my $third = $node->sql('SELECT v FROM queries WHERE q = 3');
 
 # who has answered the statement, and how
 sub answered
 {
 	my ($sql, $setting) = @_;
 
-	return $node->safe_psql('postgres', <<"SQL");
+	return $node->sql(<<"SQL");
 SET enable_seqscan = off;
 SET gpugraph.$setting;
 $sql \\g /dev/null
@@ -43,9 +43,9 @@ SQL
 sub same
 {
 	my ($sql, $what) = @_;
-	my $index = $node->safe_psql('postgres', "SET enable_seqscan = off;
+	my $index = $node->sql("SET enable_seqscan = off;
 		SET gpugraph.target_recall = 1; $sql");
-	my $table = $node->safe_psql('postgres', "SET enable_indexscan = off; $sql");
+	my $table = $node->sql("SET enable_indexscan = off; $sql");
 
 	is($index, $table, $what);
 }
@@ -79,10 +79,10 @@ is(answered($filtered, 'engine = auto'), 'gpu t', 'and those under a filter');
 is(answered($within, 'engine = cpu'), 'cpu t', 'the CPU answers where it is to');
 all_same('at first');
 
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 5 = 0;
+$node->sql('DELETE FROM items WHERE id % 5 = 0;
 	INSERT INTO items (id, val, kind) SELECT id + 20000, val, kind FROM items WHERE id % 9 = 0');
 all_same('with a delta and deleted rows');
-$node->safe_psql('postgres', "VACUUM items; SELECT gpugraph_prewarm('items_idx')");
+$node->sql("VACUUM items; SELECT gpugraph_prewarm('items_idx')");
 is(answered($within, 'engine = auto'), 'gpu t', 'the device answers after that');
 all_same('after VACUUM');
 
@@ -91,7 +91,7 @@ same('SELECT count(*), sum(id) FROM items WHERE val <-> (SELECT v FROM queries W
 	'a distance that has every row');
 
 # a device that has codes alone
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER SYSTEM SET gpugraph.device_storage = codes;
 ALTER SYSTEM SET gpugraph.host_memory = 0;
 SELECT pg_reload_conf();
@@ -100,7 +100,7 @@ leave_room($node, 'items_idx', int(of_index($node, 'bytes') * 0.65 / 1048576));
 $node->psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(of_index($node, 'rowless_segments'), 1, 'a device has codes alone');
 is(answered($within, 'engine = cuda'), 'cpu t', 'the CPU measures where a device has codes');
-like($node->safe_psql('postgres', "SET enable_seqscan = off; $within \\g /dev/null
+like($node->sql("SET enable_seqscan = off; $within \\g /dev/null
 	SELECT reason FROM gpugraph_last_scan()"), qr/^The answer is exact/, 'which is why');
 all_same('by codes');
 

@@ -4,7 +4,7 @@
 use Gpugraph;
 
 my $node = new_node('extents');
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE items (id int, val vector(500));
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
 CREATE TABLE others (id int);
@@ -33,16 +33,13 @@ sub cycles
 my ($rc, $out, $err) = cycles(1, 400);
 is("$rc $err", '0 ', '400 cycles of insert, delete and VACUUM');
 index_is_complete($node, '400 cycles');
-cmp_ok($node->safe_psql('postgres',
-	"SELECT total_bytes / 8192 FROM gpugraph_index_info('items_idx')"), '<=', 40,
+cmp_ok($node->sql("SELECT total_bytes / 8192 FROM gpugraph_index_info('items_idx')"), '<=', 40,
 	'blocks are used again');
 
 # Blocks that an old snapshot forbids to use again: rows of aborted transactions are dead at once,
 # so that each VACUUM gives back some more of them.
-$node->safe_psql('postgres', 'DELETE FROM items');
-my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
-	'SELECT pg_sleep(600)');
-my $pid = backend_pid($node, 'pg_sleep');
+$node->sql('DELETE FROM items');
+my $old = rest_after($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
 my $sql = '';
 for my $i (1 .. 350)
 {
@@ -52,8 +49,7 @@ for my $i (1 .. 350)
 }
 ($rc, $out, $err) = $node->psql('postgres', $sql);
 is("$rc $err", '0 ', '350 cycles of aborted inserts and VACUUM under an old snapshot');
-$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-finish_psql($old);
+end_rest($old);
 ($rc, $out, $err) = $node->psql('postgres',
 	'INSERT INTO items SELECT n, wide(n) FROM generate_series(1, 500) n');
 is("$rc $err", '0 ', 'inserts go on when it is gone');

@@ -7,7 +7,7 @@ my $main = new_node('main');
 
 # ---- the table: a partition here, one on each server
 make_items($main, 3000, 16);
-$main->safe_psql('postgres', 'CREATE EXTENSION postgres_fdw;
+$main->sql('CREATE EXTENSION postgres_fdw;
 	CREATE TABLE parts (id int NOT NULL, cat int, big int, val vector(16)) PARTITION BY HASH (id);
 	CREATE TABLE parts_0 PARTITION OF parts FOR VALUES WITH (MODULUS 3, REMAINDER 0)');
 for my $i (1 .. 2)
@@ -15,17 +15,17 @@ for my $i (1 .. 2)
 	my $shard = $shards[ $i - 1 ];
 	my ($host, $port) = ($shard->host, $shard->port);
 
-	$shard->safe_psql('postgres', "CREATE TABLE parts_$i
+	$shard->sql("CREATE TABLE parts_$i
 		(id int NOT NULL, cat int, big int, val vector(16));
 		CREATE INDEX parts_${i}_idx ON parts_$i USING gpugraph (val, cat)");
-	$main->safe_psql('postgres', "CREATE SERVER shard$i FOREIGN DATA WRAPPER postgres_fdw
+	$main->sql("CREATE SERVER shard$i FOREIGN DATA WRAPPER postgres_fdw
 		OPTIONS (host '$host', port '$port', dbname 'postgres', extensions 'vector',
 		async_capable 'true');
 		CREATE USER MAPPING FOR CURRENT_USER SERVER shard$i;
 		IMPORT FOREIGN SCHEMA public LIMIT TO (parts_$i) FROM SERVER shard$i INTO public;
 		ALTER TABLE parts ATTACH PARTITION parts_$i FOR VALUES WITH (MODULUS 3, REMAINDER $i)");
 }
-$main->safe_psql('postgres', <<'SQL');
+$main->sql(<<'SQL');
 INSERT INTO parts SELECT * FROM items;
 CREATE INDEX parts_idx ON parts USING gpugraph (val, cat);
 CREATE FUNCTION nearest(q vector, k int) RETURNS TABLE (id int, distance float8)
@@ -45,9 +45,8 @@ LANGUAGE sql STABLE BEGIN ATOMIC
 	ORDER BY d LIMIT k;
 END;
 SQL
-is($main->safe_psql('postgres', 'SELECT count(*) FROM parts'), 3000, 'rows went to all partitions');
-is($main->safe_psql('postgres',
-	"SELECT count(*) FROM pg_inherits WHERE inhparent = 'parts_idx'::regclass"),
+is($main->sql('SELECT count(*) FROM parts'), 3000, 'rows went to all partitions');
+is($main->sql("SELECT count(*) FROM pg_inherits WHERE inhparent = 'parts_idx'::regclass"),
 	1, 'an index on the partitioned table is one of the partitions that are here');
 
 # The lines of a plan that say what goes to a server.
@@ -62,18 +61,18 @@ sub explained
 {
 	my ($sql) = @_;
 
-	return $main->safe_psql('postgres', "EXPLAIN (VERBOSE, COSTS OFF) $sql");
+	return $main->sql("EXPLAIN (VERBOSE, COSTS OFF) $sql");
 }
 
 my $query = '(SELECT val FROM queries WHERE q = 1)';
-my $vector = "'" . $main->safe_psql('postgres', "SELECT val FROM queries WHERE q = 1") . "'";
+my $vector = "'" . $main->sql("SELECT val FROM queries WHERE q = 1") . "'";
 my $limited = qr/ORDER BY \(val OPERATOR\(public\.<->\) '\[.*\]'\) ASC NULLS LAST LIMIT 10/;
 
 # ---- what the servers are asked
 for my $state ('before ANALYZE', 'after ANALYZE', 'by remote estimates')
 {
-	$main->safe_psql('postgres', 'ANALYZE parts') if $state eq 'after ANALYZE';
-	$main->safe_psql('postgres', "ALTER SERVER shard1 OPTIONS (ADD use_remote_estimate 'true');
+	$main->sql('ANALYZE parts') if $state eq 'after ANALYZE';
+	$main->sql("ALTER SERVER shard1 OPTIONS (ADD use_remote_estimate 'true');
 		ALTER SERVER shard2 OPTIONS (ADD use_remote_estimate 'true')")
 		if $state eq 'by remote estimates';
 	my $plan = explained("SELECT * FROM nearest($vector, 10)");
@@ -88,10 +87,10 @@ for my $state ('before ANALYZE', 'after ANALYZE', 'by remote estimates')
 }
 is(scalar(grep { /ORDER BY .* LIMIT/ } remote_sql("SELECT id FROM parts ORDER BY val <-> $vector
 	LIMIT 10")), 0, 'the partitioned table itself does not send LIMIT');
-$main->safe_psql('postgres', "ALTER SERVER shard1 OPTIONS (DROP extensions)");
+$main->sql("ALTER SERVER shard1 OPTIONS (DROP extensions)");
 is(scalar(grep { /ORDER BY/ } remote_sql("SELECT * FROM nearest($vector, 10)")), 1,
 	'nor is anything sorted there without "extensions"');
-$main->safe_psql('postgres', "ALTER SERVER shard1 OPTIONS (ADD extensions 'vector')");
+$main->sql("ALTER SERVER shard1 OPTIONS (ADD extensions 'vector')");
 
 # ---- answers
 # how many of the 20 queries have the answer of items, by the plans of $settings
@@ -99,7 +98,7 @@ sub equal_answers
 {
 	my ($settings) = @_;
 
-	return $main->safe_psql('postgres', "$settings;
+	return $main->sql("$settings;
 		SELECT count(*) FROM queries, LATERAL (SELECT
 			(SELECT array_agg(id ORDER BY distance, id) FROM nearest(val, 10)) =
 			(SELECT array_agg(id ORDER BY d, id)
@@ -114,15 +113,14 @@ sub remote_settings
 {
 	my ($change, $settings) = @_;
 
-	$main->safe_psql('postgres', "ALTER SERVER shard$_ OPTIONS ($change options '$settings')")
-		for 1 .. 2;
+	$main->sql("ALTER SERVER shard$_ OPTIONS ($change options '$settings')") for 1 .. 2;
 	return;
 }
 
 my $exact = 'SET enable_indexscan = off';
 remote_settings('ADD', '-c enable_indexscan=off');
 is(equal_answers($exact), 20, 'exact plans: the answers of one table');
-is($main->safe_psql('postgres', "$exact; SELECT array_agg(id ORDER BY d, id) =
+is($main->sql("$exact; SELECT array_agg(id ORDER BY d, id) =
 	(SELECT array_agg(id ORDER BY distance, id) FROM nearest($vector, 10))
 	FROM (SELECT id, val <-> $vector AS d FROM parts ORDER BY d LIMIT 10) s"), 't',
 	'and those of the partitioned table');
@@ -130,14 +128,14 @@ remote_settings('SET', '-c enable_seqscan=off -c gpugraph.itopk_size=512');
 my $by_index = 'SET enable_seqscan = off; SET gpugraph.itopk_size = 512';
 is(equal_answers($by_index), 20, 'by the indexes: the answers of one index');
 my $moved = 'SELECT id + 10000, cat, big, val + array_fill(0.01::real, ARRAY[16])::vector';
-$main->safe_psql('postgres', "INSERT INTO items $moved FROM items;
+$main->sql("INSERT INTO items $moved FROM items;
 	INSERT INTO parts $moved FROM parts;
 	DELETE FROM items WHERE id % 7 = 0;
 	DELETE FROM parts WHERE id % 7 = 0");
 is(equal_answers($by_index), 20, 'after inserts and deletes through the partitioned table');
 
 # ---- a table with partitions here and there
-$main->safe_psql('postgres', <<'SQL');
+$main->sql(<<'SQL');
 CREATE TABLE mixed (LIKE items) PARTITION BY LIST (cat);
 CREATE TABLE mixed_0 PARTITION OF mixed FOR VALUES IN (0);
 CREATE TABLE mixed_1 PARTITION OF mixed FOR VALUES IN (1);
@@ -150,11 +148,11 @@ ANALYZE mixed;
 SQL
 my $mixed = "SELECT id, tableoid::regclass FROM mixed ORDER BY val <-> $vector LIMIT 100";
 my $fast = "LOAD 'gpugraph'; SET enable_seqscan = off; SET enable_sort = off";
-like($main->safe_psql('postgres', "$fast; EXPLAIN (VERBOSE) $mixed"),
+like($main->sql("$fast; EXPLAIN (VERBOSE) $mixed"),
 	qr/GpugraphPartitions.*Index Scan.*Index Scan.*Foreign Scan on public\.mixed_2.*ORDER BY/s,
 	'partitions here are searched together, beside the one of a server');
-is($main->safe_psql('postgres', "$by_index; $fast; $mixed"),
-	$main->safe_psql('postgres', "SET enable_indexscan = off; $mixed"), 'with the same rows');
+is($main->sql("$by_index; $fast; $mixed"),
+	$main->sql("SET enable_indexscan = off; $mixed"), 'with the same rows');
 
 # ---- a server that is down
 $shards[1]->stop;

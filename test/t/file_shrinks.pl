@@ -19,7 +19,7 @@ sub wait_for_waiters
 	my ($n, $server) = @_;
 	$server ||= $node;
 
-	return defined wait_for(sub { $server->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+	return defined wait_for(sub { $server->sql("SELECT count(*) FROM pg_locks
 		WHERE locktype = 'advisory' AND NOT granted") == $n });
 }
 
@@ -53,11 +53,11 @@ sub grow
 	wait_for_waiters(1);
 	for (1 .. 6)
 	{
-		$node->safe_psql('postgres', <<'SQL');
+		$node->sql(<<'SQL');
 DELETE FROM items WHERE id > 2000;
 INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id <= 400;
 SQL
-		wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
+		wait_for(sub { $node->sql("SELECT gpugraph_merge('items_idx')") eq 't' });
 	}
 	finish_psql($lock);
 	finish_psql($session);
@@ -84,8 +84,8 @@ sub shrinks
 {
 	my ($long, $what) = @_;
 
-	$node->safe_psql('postgres', 'VACUUM items');
-	ok(defined wait_for(sub { is_shorter($long) && is_tight() }), $what);
+	$node->sql('VACUUM items');
+	ok_in_time(sub { is_shorter($long) && is_tight() }, $what);
 	note("$long, then " . merge_info($node, "total_bytes || ', of them free ' || free_bytes"));
 	return;
 }
@@ -96,8 +96,7 @@ sub standby_follows
 	my $length = "SELECT pg_relation_size('items_idx')";
 
 	$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
-	is($replica->safe_psql('postgres', $length), $node->safe_psql('postgres', $length),
-		'the file is as short on the standby');
+	is($replica->sql($length), $node->sql($length), 'the file is as short on the standby');
 	is(answers($replica), answers($node), 'the standby answers as the primary');
 	return;
 }
@@ -120,11 +119,10 @@ sub rest_at
 	my ($place) = @_;
 	my $session = hold_at($node, $place);
 
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.fault = hold_$place");
-	$node->reload;
-	$node->safe_psql('postgres', 'VACUUM items');
+	alter_system($node, "SET gpugraph.fault = hold_$place");
+	$node->sql('VACUUM items');
 	ok(rests_at($node, $place), "about to $place");
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
+	$node->sql('ALTER SYSTEM RESET gpugraph.fault');
 	return $session;
 }
 
@@ -137,7 +135,7 @@ $cursor = open_cursor($node, 'pg_advisory_lock_shared(2)');
 wait_for_waiters(2);
 $node->reload;
 finish_psql($rest);
-ok(defined wait_for(sub { slurp_file($node->logfile, $log) =~ /moved [1-9]\d* blocks/ }),
+ok_in_time(sub { slurp_file($node->logfile, $log) =~ /moved [1-9]\d* blocks/ },
 	'moved beside a cursor');
 ok(!is_shorter($long), 'not truncated beside it');
 finish_psql($lock);
@@ -156,7 +154,7 @@ SQL
 UPDATE items SET val = (SELECT val FROM source WHERE id = 1 + :first % 2000) WHERE id = :first;
 SQL
 shrinks($long, 'beside inserts and updates');
-is(join("\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($writing)), '', 'none failed');
+is(failed_statements($writing), '', 'none failed');
 index_is_complete($node, 'after them');
 
 # a crash between any two steps
@@ -174,22 +172,21 @@ for my $place (qw(move truncate))
 }
 
 # without a worker
-$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.merge_workers = 0');
-$node->reload;
+alter_system($node, 'SET gpugraph.merge_workers = 0');
 $long = grow();
-$node->safe_psql('postgres', 'ALTER TABLE items SET (vacuum_truncate = off)');
-$node->safe_psql('postgres', 'VACUUM items; SELECT txid_current()') for 1 .. 3;
+$node->sql('ALTER TABLE items SET (vacuum_truncate = off)');
+$node->sql('VACUUM items; SELECT txid_current()') for 1 .. 3;
 ok(!is_shorter($long), 'not under vacuum_truncate = off');
-$node->safe_psql('postgres', 'ALTER TABLE items RESET (vacuum_truncate)');
-$node->safe_psql('postgres', 'VACUUM items');
-$node->safe_psql('postgres', 'SELECT txid_current()');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('ALTER TABLE items RESET (vacuum_truncate)');
+$node->sql('VACUUM items');
+$node->sql('SELECT txid_current()');
+$node->sql('VACUUM items');
 ok(is_shorter($long) && is_tight(), 'by two VACUUMs without a worker');
 index_is_complete($node, 'after them');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
 
 # pages of the directory that lie at the end are written anew, before it
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE wide (id int, val vector(1900));
 CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
 INSERT INTO wide SELECT i, (SELECT array_agg(sin(i * 13 + d * d))::vector
@@ -200,25 +197,25 @@ $lock = hold_lock($node, 1);
 my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
 	'SELECT count(*) FROM items', 'SELECT pg_advisory_lock_shared(1)', 'COMMIT');
 wait_for_waiters(1);
-$node->safe_psql('postgres', 'VACUUM (FREEZE) wide');
+$node->sql('VACUUM (FREEZE) wide');
 finish_psql($lock);
 finish_psql($session);
 $long = merge_info($node, 'total_bytes', 'wide');
-$node->safe_psql('postgres', 'CHECKPOINT');
+$node->sql('CHECKPOINT');
 my $directory = read_directory(index_file($node, 'wide_idx'))->{directory};
 cmp_ok($directory->[0] * 8192, '>', 0.8 * $long, 'a directory page near the end');
 # the first VACUUM gives back rows, the second one moves what it can, and the third one truncates
 for my $sql ('DELETE FROM wide WHERE id > 400 AND id < 900', ('VACUUM (FREEZE) wide') x 3)
 {
-	$node->safe_psql('postgres', $sql);
-	$node->safe_psql('postgres', 'SELECT txid_current()');
+	$node->sql($sql);
+	$node->sql('SELECT txid_current()');
 }
 cmp_ok(merge_info($node, 'total_bytes', 'wide'), '<=', 0.8 * $long, 'does not keep the end');
 ok(is_tight('wide'), 'nothing else does');
 index_is_complete($node, 'with directory pages', 'wide');
 
 standby_follows();
-is($replica->safe_psql('postgres', "SELECT count(*) FROM gpugraph_check('items_idx', true)"), 1,
+is($replica->sql("SELECT count(*) FROM gpugraph_check('items_idx', true)"), 1,
 	"the standby's index is sound");
 
 finish_test($replica, $node);

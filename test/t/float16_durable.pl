@@ -5,7 +5,7 @@ use Gpugraph;
 my $primary = new_node('primary', init => { allows_streaming => 1 });
 my $replica = start_standby($primary, 'replica');
 
-$primary->safe_psql('postgres', <<'SQL');
+$primary->sql(<<'SQL');
 SELECT setseed(0.2);
 SELECT make_data('items', 3000, 16, 20);
 SELECT make_queries('items', 20);
@@ -37,8 +37,7 @@ sub check
 
 	$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'))
 		if $node eq $replica && !$promoted;
-	cmp_ok($node->safe_psql('postgres', "SELECT right_answers('$rel')"), '>=', 19,
-		"$what: answers");
+	cmp_ok($node->sql("SELECT right_answers('$rel')"), '>=', 19, "$what: answers");
 	is(join(' ', ($node->psql('postgres', "SELECT gpugraph_check('${rel}_idx', true)"))[ 0, 2 ]),
 		'0 ', "$what: sound");
 	return;
@@ -56,7 +55,7 @@ INSERT INTO %s SELECT id + 10000 * %d, cat, big,
 SQL
 for my $times (2, 30, 400)
 {
-	$primary->safe_psql('postgres', sprintf($longer, $_, $times, $times)) for 'items', 'u';
+	$primary->sql(sprintf($longer, $_, $times, $times)) for 'items', 'u';
 }
 check($primary, 'longer rows', 'items');
 check($replica, 'longer rows, on the replica', 'items');
@@ -66,19 +65,18 @@ $primary->stop('immediate');
 $primary->start;
 check($primary, 'after a crash', 'items');
 check($replica, 'after a crash, on the replica', 'items');
-is($primary->safe_psql('postgres',
-	"SELECT element, rows, delta_rows FROM gpugraph_index_info('u_idx')"), 'float16|0|0',
-	'unlogged: empty, and of its storage');
-$primary->safe_psql('postgres', 'INSERT INTO u SELECT * FROM items');
+is($primary->sql("SELECT element, rows, delta_rows FROM gpugraph_index_info('u_idx')"),
+	'float16|0|0', 'unlogged: empty, and of its storage');
+$primary->sql('INSERT INTO u SELECT * FROM items');
 check($primary, 'unlogged, filled again', 'u');
 
-$primary->safe_psql('postgres', 'DELETE FROM items WHERE id % 5 = 0');
-$primary->safe_psql('postgres', 'VACUUM items');
+$primary->sql('DELETE FROM items WHERE id % 5 = 0');
+$primary->sql('VACUUM items');
 check($replica, 'vacuumed, on the replica', 'items');
 $primary->stop;
 $replica->promote;
 $promoted = 1;
-$replica->safe_psql('postgres', sprintf($longer, 'items', 3000, 3000));
+$replica->sql(sprintf($longer, 'items', 3000, 3000));
 check($replica, 'promoted, still longer rows', 'items');
 
 finish_test($replica);

@@ -7,7 +7,7 @@ use Format;
 my $node = new_node('main', init => { allows_streaming => 1 });
 
 # Several segments, with copies of rows; a delta whose front VACUUM has given back; free blocks.
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT setseed(0.5);
 SELECT make_data('items', 13000, 8, 40);
 INSERT INTO items SELECT 100000 + id, cat, big, val FROM items WHERE id % 6 = 0;
@@ -30,7 +30,7 @@ sub info
 {
 	my ($on, $index) = @_;
 
-	return $on->safe_psql('postgres', "SELECT nodes, rows, segments, pivots, delta_rows, dead_rows,
+	return $on->sql("SELECT nodes, rows, segments, pivots, delta_rows, dead_rows,
 		vectors_bytes, delta_bytes, free_bytes, total_bytes FROM gpugraph_index_info('$index')");
 }
 
@@ -38,7 +38,7 @@ sub version
 {
 	my ($on, $index) = @_;
 
-	return $on->safe_psql('postgres', "SELECT version FROM gpugraph_index_info('$index')");
+	return $on->sql("SELECT version FROM gpugraph_index_info('$index')");
 }
 
 my $info = info($node, 'items_idx');
@@ -53,7 +53,7 @@ make_old($_) for values %file;
 $node->start;
 
 # ---- read as it is, here and on a replica
-is($node->safe_psql('postgres', "SELECT complete('few')"), 'ok', 'format 2: few rows');
+is($node->sql("SELECT complete('few')"), 'ok', 'format 2: few rows');
 $node->safe_psql('template1', 'CREATE DATABASE was TEMPLATE postgres');
 
 # All that there was at first, in format 2.
@@ -73,16 +73,15 @@ is(answers($replica), $answers, 'format 2, on a replica: the same answers');
 is(version($replica, 'items_idx'), 2, 'and it stays what it is');
 
 # What changes no directory leaves the format alone: a row on the last page, a longer row.
-$node->safe_psql('postgres', 'CREATE INDEX length_idx ON few USING gpugraph (val vector_ip_ops);
+$node->sql('CREATE INDEX length_idx ON few USING gpugraph (val vector_ip_ops);
 	INSERT INTO few SELECT 1001, cat, big, val FROM few WHERE id = 1');
 my $length = index_file($node, 'length_idx');
 $node->stop;
 make_old($length);
 $node->start;
-$node->safe_psql('postgres',
-	'INSERT INTO few SELECT 1002, cat, big, val + val FROM few WHERE id = 2');
+$node->sql('INSERT INTO few SELECT 1002, cat, big, val + val FROM few WHERE id = 2');
 is(version($node, 'length_idx'), 2, 'a longer row on the last page: still format 2');
-is($node->safe_psql('postgres',
+is($node->sql(
 		"SELECT gpugraph_check('length_idx', true), complete('few')"), '|ok', 'and it is found');
 
 # ---- each first change, and a crash after it
@@ -101,7 +100,7 @@ for my $change (qw(insert vacuum front delete all reindex))
 
 	start_over();
 	is(answers($node), $answers, "$change: format 2, the same answers");
-	$node->safe_psql('postgres', "CHECKPOINT; SET gpugraph.engine = cpu; $sql");
+	$node->sql("CHECKPOINT; SET gpugraph.engine = cpu; $sql");
 	my $after = answers($node);
 	my $contents = info($node, 'items_idx');
 	index_is_complete($node, $change);
@@ -115,7 +114,7 @@ for my $change (qw(insert vacuum front delete all reindex))
 
 # an index without rows, and the first one
 is(info($node, 'none_idx'), '0|0|0|0|0|0|0|0|0|8192', 'format 2 without rows');
-$node->safe_psql('postgres', 'INSERT INTO none SELECT id, val FROM few');
+$node->sql('INSERT INTO none SELECT id, val FROM few');
 index_is_complete($node, 'format 2 without rows, filled', 'none');
 is(version($node, 'none_idx'), 3, 'filled: format 3');
 
@@ -127,8 +126,7 @@ my $second = PostgreSQL::Test::Cluster->new('second');
 $second->init_from_backup($node, 'backup2', has_streaming => 1);
 $second->start;
 is(version($second, 'items_idx'), 2, 'a second replica: format 2');
-$node->safe_psql('postgres',
-	'INSERT INTO items SELECT 300000 + id, cat, big, val FROM items WHERE id < 1000;
+$node->sql('INSERT INTO items SELECT 300000 + id, cat, big, val FROM items WHERE id < 1000;
 	DELETE FROM items WHERE id % 7 = 2; VACUUM items');
 $node->wait_for_catchup($second, 'replay', $node->lsn('insert'));
 is(answers($second), answers($node), 'the change replayed: the same answers');
@@ -137,7 +135,7 @@ index_is_complete($second, 'the change replayed');
 $second->stop;
 
 # ---- as many extents as format 2 has room for: with the first change some go to a directory page
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE wide AS SELECT i AS id,
 	(SELECT array_agg(sin(i * 13 + d * d)) FROM generate_series(1, 1900) d)::vector(1900) AS val
 	FROM generate_series(1, 300) i;
@@ -151,9 +149,9 @@ write_extents($wide, [ split_extent($wide, DELTA, 286) ]);
 make_old($wide);
 $node->start;
 my $whole = "SELECT complete('other'), gpugraph_check('wide_idx', true)";
-is($node->safe_psql('postgres', $whole), 'ok|', '288 extents in format 2');
-$node->safe_psql('postgres', 'INSERT INTO other SELECT 1000 + id, val FROM wide WHERE id <= 50');
-is($node->safe_psql('postgres', $whole), 'ok|', 'and more in format 3');
+is($node->sql($whole), 'ok|', '288 extents in format 2');
+$node->sql('INSERT INTO other SELECT 1000 + id, val FROM wide WHERE id <= 50');
+is($node->sql($whole), 'ok|', 'and more in format 3');
 is(version($node, 'wide_idx'), 3, 'which it is by then');
 
 # ---- formats that are neither
@@ -175,7 +173,7 @@ for my $version (1, 5, 255, 0, 2**31)
 		like($err, qr/reads versions 2 to 4\nHINT:  REINDEX the index/, 'and what to do');
 	}
 }
-$node->safe_psql('postgres', 'REINDEX INDEX few_idx; DELETE FROM few WHERE id = 8; VACUUM few');
+$node->sql('REINDEX INDEX few_idx; DELETE FROM few WHERE id = 8; VACUUM few');
 index_is_complete($node, 'REINDEX', 'few');
 
 finish_test($node);

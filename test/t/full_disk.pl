@@ -28,20 +28,19 @@ sub limit_files
 sub files
 {
 	my $dir = $node->data_dir . '/base/'
-		. $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = 'postgres'");
+		. $node->sql("SELECT oid FROM pg_database WHERE datname = 'postgres'");
 
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->sql('CHECKPOINT');
 	opendir(my $handle, $dir) or die "$dir: $!";
 	return join ' ', sort grep { /^\d+(?:\.\d+)?$/ && -s "$dir/$_" } readdir $handle;
 }
 
-$node->safe_psql('postgres',
-	"SELECT make_data('items', 15000, 8, 40); SELECT make_queries('items', 30); VACUUM items;
+$node->sql("SELECT make_data('items', 15000, 8, 40); SELECT make_queries('items', 30); VACUUM items;
 	$create");
-my $size = $node->safe_psql('postgres', "SELECT pg_relation_size('items_idx')");
-my $table = $node->safe_psql('postgres', "SELECT pg_relation_size('items')");
+my $size = $node->sql("SELECT pg_relation_size('items_idx')");
+my $table = $node->sql("SELECT pg_relation_size('items')");
 cmp_ok($table, '<', $size / 2, 'the index is what grows');
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
+$node->sql('DROP INDEX items_idx');
 
 # builds
 my $before = files();
@@ -55,7 +54,7 @@ for my $workers (0, 2)
 
 		isnt($rc, 0, "$workers workers, $limit bytes: no index");
 		like($err, $full, "$workers workers, $limit bytes: which file and why");
-		is($node->safe_psql('postgres', "SELECT to_regclass('items_idx') IS NULL"), 't',
+		is($node->sql("SELECT to_regclass('items_idx') IS NULL"), 't',
 			"$workers workers, $limit bytes: not in the catalog");
 		is(files(), $before, "$workers workers, $limit bytes: no file is left");
 	}
@@ -82,27 +81,23 @@ for my $rows (1, 10, 100, 1000, 10000)
 	last;
 }
 cmp_ok($inserted, '<', 11111, 'inserts fail in the end');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), 15000 + $inserted,
-	'the table has what was committed');
+is($node->sql('SELECT count(*) FROM items'), 15000 + $inserted, 'the table has what was committed');
 index_is_complete($node, 'after failed inserts');
 
 # VACUUM may want room, too
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-my $left = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
+$node->sql('DELETE FROM items WHERE id % 3 = 0');
+my $left = $node->sql('SELECT count(*) FROM items');
 my ($rc, $out, $err) = $node->psql('postgres', 'VACUUM items');
 ok($rc == 0 || $err =~ $full, 'VACUUM does it, or says what is missing') or diag $err;
 index_is_complete($node, 'VACUUM without room');
 
 limit_files('unlimited');
-$node->safe_psql('postgres',
-	"VACUUM items;
+$node->sql("VACUUM items;
 	INSERT INTO items SELECT 40000 + i, i % 5, i, (SELECT val FROM items WHERE id = 3 * i + 1)
 	FROM generate_series(1, 3000) i");
-is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), $left + 3000,
-	'with room all goes on');
+is($node->sql('SELECT count(*) FROM items'), $left + 3000, 'with room all goes on');
 index_is_complete($node, 'with room again');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
-	'with room again: recall');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'with room again: recall');
 is((slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0], $postmaster,
 	'the server was never down');
 unlike(slurp_file($node->logfile), qr/PANIC|was terminated by signal|TRAP/, 'nor a process of it');

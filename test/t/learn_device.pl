@@ -5,7 +5,7 @@ use Residency;
 
 my $node = service_node('learn_device', conf => "gpugraph.merge_workers = 0\n");
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('items', 6000, 24, 40);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops)
 	WITH (graph_degree = 16, segment_rows = 4000);
@@ -14,13 +14,13 @@ CREATE TABLE nearest AS SELECT a.id AS q, i.id FROM asked a,
 	LATERAL (SELECT id FROM items ORDER BY (items.val <#> a.val) + 0 LIMIT 10) i
 	WHERE a.id > 800;
 SQL
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 
 # How many of the nearest rows the device finds; undef: the CPU answered some queries.  A scan of so
 # few rows would measure them all.
 sub found
 {
-	my ($found, $engine) = split /\|/, $node->safe_psql('postgres', <<'SQL');
+	my ($found, $engine) = split /\|/, $node->sql(<<'SQL');
 SET gpugraph.itopk_size = 16;
 CREATE TEMP TABLE found AS SELECT asked.ids[s.query] AS q, items.id
 	FROM (SELECT array_agg(id) AS ids, array_agg(val) AS vectors FROM asked WHERE id > 800) asked,
@@ -32,13 +32,12 @@ SQL
 
 my $before = found();
 ok(defined $before, 'the device answers');
-cmp_ok($node->safe_psql('postgres', "SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked
+cmp_ok($node->sql("SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked
 	WHERE id <= 800"), '>', 1000, 'edges are learned');
 my $after;
-ok(defined wait_for(sub { $after = found(); return defined $after; }),
-	'the device answers by the new graph');
+ok_in_time(sub { $after = found(); return defined $after; }, 'the device answers by the new graph');
 cmp_ok(1000 - $after, '<', 0.8 * (1000 - $before), "and finds $after of 1000, $before before");
-is(of_index($node, 'generation'), $node->safe_psql('postgres',
+is(of_index($node, 'generation'), $node->sql(
 	"SELECT generation FROM gpugraph_index_info('items_idx')"), 'the generation in use');
 
 # where the device is a real one, it measures the rows, and finds what the CPU finds
@@ -46,8 +45,8 @@ my $engine = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cuda' ? 'cuda' : 'auto';
 my %learned;
 for ($engine, 'cpu')
 {
-	$node->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
-	$learned{$_} = $node->safe_psql('postgres', "SET gpugraph.engine = $_;
+	$node->sql("SELECT gpugraph_forget('items_idx')");
+	$learned{$_} = $node->sql("SET gpugraph.engine = $_;
 		SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked WHERE id <= 800");
 }
 cmp_ok(abs($learned{$engine} - $learned{cpu}), '<=', 0.01 * $learned{cpu},

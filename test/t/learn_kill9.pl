@@ -23,27 +23,27 @@ index_is_complete($node, 'after kill -9');
 
 # a cancel, with VACUUM, inserts and queries meanwhile
 ($holder, $learner, $pid) = start_held($node, 'SELECT learn()');
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 DELETE FROM items WHERE id % 7 = 0;
 VACUUM items;
 INSERT INTO items SELECT id + 50000, cat, big, val FROM source WHERE id <= 100;
 SQL
 index_is_complete($node, 'while a session learns');
-$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+$node->sql("SELECT pg_cancel_backend($pid)");
 finish_psql($learner);
 finish_psql($holder);
 index_is_complete($node, 'after a cancel');
 
 # what failed calls took is free for the next one, which goes on after VACUUM has cleared rows
 ($holder, $learner, $pid) = start_held($node, 'SELECT learn()');
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 7 = 1; VACUUM items');
+$node->sql('DELETE FROM items WHERE id % 7 = 1; VACUUM items');
 $generation = merge_info($node, 'generation');
 finish_psql($holder);
 finish_psql($learner);
 cmp_ok(merge_info($node, 'generation'), '>', $generation, 'another generation');
 index_is_complete($node, 'after learning');
-$node->safe_psql('postgres', 'SELECT learn()');
-is($node->safe_psql('postgres', 'SELECT learn()'), 0, 'the same queries have no more to teach');
+$node->sql('SELECT learn()');
+is($node->sql('SELECT learn()'), 0, 'the same queries have no more to teach');
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
 is(merge_info($replica, 'generation'), merge_info($node, 'generation'), 'the replica has it');
 is(answers($replica), answers($node), 'and answers as the primary');
@@ -54,16 +54,14 @@ is(($replica->psql('postgres', 'SELECT learn()'))[0], 3, 'it cannot learn by its
 # WAL has the graph, and little else; the blocks of old graphs are used again
 my $bytes;
 wait_for_merges($node);
-$node->safe_psql('postgres', 'CHECKPOINT');
+$node->sql('CHECKPOINT');
 my $lsn = $node->lsn('insert');
-$node->safe_psql('postgres', "SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked
-	WHERE id % 7 = 0");
-cmp_ok($node->safe_psql('postgres', "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '$lsn')"),
+$node->sql("SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked WHERE id % 7 = 0");
+cmp_ok($node->sql("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '$lsn')"),
 	'<', merge_info($node, 'adjacency_bytes') + 100_000, 'WAL has the graph alone');
 for (1 .. 6)
 {
-	$node->safe_psql('postgres', "SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked
-		WHERE id % 7 = $_");
+	$node->sql("SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked WHERE id % 7 = $_");
 	$bytes = merge_info($node, 'total_bytes') if $_ == 2;
 }
 cmp_ok(merge_info($node, 'total_bytes'), '<=', $bytes, 'space is used again');

@@ -14,8 +14,7 @@ sub samples
 {
 	my ($where, $index) = @_;
 	$index //= 'items_idx';
-	return $where->safe_psql('postgres',
-		"SELECT sample_queries FROM gpugraph_index_info('$index')");
+	return $where->sql("SELECT sample_queries FROM gpugraph_index_info('$index')");
 }
 
 sub crash
@@ -35,19 +34,18 @@ sub crash
 crash('learning', 'SELECT learn()');
 is(samples($node), 0, 'no sample is left of what did not end');
 
-my $all = $node->safe_psql('postgres', 'SELECT learn()');
+my $all = $node->sql('SELECT learn()');
 cmp_ok($all, '>', 1000, 'edges are learned');
 is(samples($node), 600, 'the sample is kept');
 
 # a merge that dies
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM source
-	WHERE id <= 200');
+$node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM source WHERE id <= 200');
 my $answers = answers($node);
 crash('merging', "SELECT gpugraph_merge('items_idx')");
 is(answers($node), $answers, 'the same answers');
 is(samples($node), 600, 'the sample is still there');
-$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
-cmp_ok($node->safe_psql('postgres', 'SELECT learn()'), '<', $all / 4, 'the next merge has learned');
+$node->sql("SELECT gpugraph_merge('items_idx')");
+cmp_ok($node->sql('SELECT learn()'), '<', $all / 4, 'the next merge has learned');
 
 # a standby
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
@@ -59,11 +57,11 @@ is(($replica->psql('postgres', "SELECT gpugraph_forget('items_idx')"))[0], 3,
 # forgetting dies, is cancelled, and is done
 crash('forgetting', "SELECT gpugraph_forget('items_idx')");
 is(samples($node), 600, 'nothing is forgotten');
-is($node->safe_psql('postgres', 'SELECT learn()'), 0, 'no edge either');
+is($node->sql('SELECT learn()'), 0, 'no edge either');
 
 # learning is cancelled
 make_signal_build($node);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE wide AS SELECT i AS id, (SELECT array_agg(sin(i * 13 + j * j)) FROM
 	generate_series(1, 400) j)::vector(400) AS val FROM generate_series(1, 4000) i;
 CREATE INDEX wide_idx ON wide USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
@@ -78,21 +76,19 @@ is(samples($node, 'wide_idx'), 0, 'and keeps no sample');
 is(($node->psql('postgres', "SELECT gpugraph_check('wide_idx', true)"))[0], 0, 'and is sound');
 
 # a worker seals and merges
-$node->append_conf('postgresql.conf', 'gpugraph.merge_workers = 1');
-$node->reload;
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM source
-	WHERE id <= 2500');
-ok(defined wait_for(sub { return merge_info($node, 'delta_rows') < 300; }), 'a worker merges');
-cmp_ok($node->safe_psql('postgres', 'SELECT learn()'), '<', $all / 2, 'and has learned');
+reload_with($node, 'gpugraph.merge_workers = 1');
+$node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM source WHERE id <= 2500');
+ok_in_time(sub { merge_info($node, 'delta_rows') < 300 }, 'a worker merges');
+cmp_ok($node->sql('SELECT learn()'), '<', $all / 2, 'and has learned');
 
 # the standby that is promoted
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
 $node->stop;
 $replica->promote;
-cmp_ok($replica->safe_psql('postgres', 'REINDEX INDEX items_idx; SELECT learn()'), '<', $all / 4,
+cmp_ok($replica->sql('REINDEX INDEX items_idx; SELECT learn()'), '<', $all / 4,
 	'a build of the promoted standby has learned');
-is($replica->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')"), 't', 'it forgets');
+is($replica->sql("SELECT gpugraph_forget('items_idx')"), 't', 'it forgets');
 is(samples($replica), 0, 'the sample is gone');
-cmp_ok($replica->safe_psql('postgres', 'SELECT learn()'), '>', $all / 2, 'and the edges');
+cmp_ok($replica->sql('SELECT learn()'), '>', $all / 2, 'and the edges');
 index_is_complete($replica, 'at the end');
 finish_test($replica);

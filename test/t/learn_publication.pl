@@ -7,7 +7,7 @@ my @nodes = map { new_node($_, init => { allows_streaming => 'logical' }) }
 	qw(publisher subscriber);
 my ($publisher, $subscriber) = @nodes;
 
-$_->safe_psql('postgres', <<'SQL') for @nodes;
+$_->sql(<<'SQL') for @nodes;
 CREATE TABLE items (id int PRIMARY KEY, val vector(4));
 CREATE TABLE parts (id int PRIMARY KEY, val vector(4)) PARTITION BY RANGE (id);
 CREATE TABLE part1 PARTITION OF parts FOR VALUES FROM (0) TO (1000);
@@ -24,17 +24,16 @@ CREATE FUNCTION samples() RETURNS text LANGUAGE sql AS $$
 		FROM pg_class c JOIN pg_am a ON a.oid = c.relam, gpugraph_index_info(c.oid)
 		WHERE a.amname = 'gpugraph' AND c.relkind = 'i' $$;
 SQL
-$publisher->safe_psql('postgres', "SELECT queries('items_idx', 50, 0.1)");
-$publisher->safe_psql('postgres', "CREATE PUBLICATION of_all FOR ALL TABLES
+$publisher->sql("SELECT queries('items_idx', 50, 0.1)");
+$publisher->sql("CREATE PUBLICATION of_all FOR ALL TABLES
 	WITH (publish_via_partition_root = true);
 	CREATE PUBLICATION of_schema FOR TABLES IN SCHEMA public;
 	SELECT pg_create_logical_replication_slot('looked_at', 'pgoutput')");
 my $from = $publisher->connstr . ' dbname=postgres';
-$subscriber->safe_psql('postgres',
-	"SELECT queries('items_idx', 30, 0.2);
+$subscriber->sql("SELECT queries('items_idx', 30, 0.2);
 	CREATE SUBSCRIPTION of_all CONNECTION '$from' PUBLICATION of_all WITH (copy_data = true)");
 $subscriber->wait_for_subscription_sync($publisher, 'of_all');
-$publisher->safe_psql('postgres', "INSERT INTO items SELECT i, ARRAY[random(), i, 0, 1]::vector
+$publisher->sql("INSERT INTO items SELECT i, ARRAY[random(), i, 0, 1]::vector
 	FROM generate_series(1, 600) i;
 	INSERT INTO parts SELECT id * 3, val FROM items;
 	SELECT gpugraph_merge(i::regclass)
@@ -45,22 +44,22 @@ $publisher->safe_psql('postgres', "INSERT INTO items SELECT i, ARRAY[random(), i
 my $changes = "SELECT count(*), count(*) FILTER (WHERE get_byte(data, 0) = ascii('I'))
 	FROM pg_logical_slot_get_binary_changes('looked_at', NULL, NULL, 'proto_version', '1',
 		'publication_names', 'of_all,of_schema')";
-like($publisher->safe_psql('postgres', $changes), qr/^\d+\|1200$/, 'rows of the tables are sent');
-$publisher->safe_psql('postgres', "SELECT queries('items_idx', 90, 0.5);
+like($publisher->sql($changes), qr/^\d+\|1200$/, 'rows of the tables are sent');
+$publisher->sql("SELECT queries('items_idx', 90, 0.5);
 	SELECT gpugraph_forget('part1_val_idx'); SELECT queries('part2_val_idx', 10, 0.5);
 	REINDEX TABLE items");
-like($publisher->safe_psql('postgres', $changes), qr/\|0$/, 'and none of what learns');
+like($publisher->sql($changes), qr/\|0$/, 'and none of what learns');
 
 $publisher->wait_for_catchup('of_all');
-is($publisher->safe_psql('postgres', 'SELECT samples()'), '90 0 10', 'what the publisher has');
-is($subscriber->safe_psql('postgres', 'SELECT samples()'), '30 0 0', 'what the subscriber has');
-is($subscriber->safe_psql('postgres', 'SELECT (SELECT count(*) FROM items), count(*) FROM parts'),
+is($publisher->sql('SELECT samples()'), '90 0 10', 'what the publisher has');
+is($subscriber->sql('SELECT samples()'), '30 0 0', 'what the subscriber has');
+is($subscriber->sql('SELECT (SELECT count(*) FROM items), count(*) FROM parts'),
 	'600|600', 'the rows are there');
-$publisher->safe_psql('postgres', 'TRUNCATE items, parts; INSERT INTO items VALUES (1, NULL)');
+$publisher->sql('TRUNCATE items, parts; INSERT INTO items VALUES (1, NULL)');
 $publisher->wait_for_catchup('of_all');
-is($subscriber->safe_psql('postgres', 'SELECT count(*) FROM items'), 1, 'TRUNCATE is replicated');
-is($subscriber->safe_psql('postgres', 'SELECT samples()'), '30 0 0', 'and leaves the sample');
-is($subscriber->safe_psql('postgres',
+is($subscriber->sql('SELECT count(*) FROM items'), 1, 'TRUNCATE is replicated');
+is($subscriber->sql('SELECT samples()'), '30 0 0', 'and leaves the sample');
+is($subscriber->sql(
 	'SELECT sum(apply_error_count) FROM pg_stat_subscription_stats'), 0, 'without an error');
 $_->stop for reverse @nodes;
 done_testing();

@@ -14,7 +14,7 @@ my $rows = 'SELECT i, (SELECT array_agg(sin(i * 13 + d * d))::vector
 # items is what merges are cancelled of, and copy has the same rows and one merge
 for my $rel ('items', 'copy')
 {
-	$node->safe_psql('postgres', "CREATE TABLE $rel (id int, val vector(1500));
+	$node->sql("CREATE TABLE $rel (id int, val vector(1500));
 		CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
 			WITH (seal_rows = 0, graph_degree = 8);
 		INSERT INTO $rel $rows(1, 1500) i");
@@ -24,7 +24,7 @@ my $file = index_file($node, 'items_idx');
 sub blocks
 {
 	my ($rel) = @_;
-	return $node->safe_psql('postgres', "SELECT pg_relation_size('${rel}_idx') / 8192");
+	return $node->sql("SELECT pg_relation_size('${rel}_idx') / 8192");
 }
 
 # The end of what the directory names. Its extents touch, so none is lost before.
@@ -33,7 +33,7 @@ sub end_of_extents
 	my ($what) = @_;
 	my $end = 0;
 
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->sql('CHECKPOINT');
 	my @extents = sort { $a->[0] <=> $b->[0] } @{ read_directory($file)->{extents} };
 	is(scalar(grep { my $gap = $_->[0] - $end; $end = $_->[0] + $_->[1]; $gap } @extents), 0,
 		"$what: every block below the end is in one extent");
@@ -55,14 +55,14 @@ for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 
 	is(blocks('items'), $before + STEP, "$how: a merge rests after a step");
 	# a row a page, of 6 kB
-	$node->safe_psql('postgres', "INSERT INTO items $rows($inserted + 1, $inserted + 20) i");
+	$node->sql("INSERT INTO items $rows($inserted + 1, $inserted + 20) i");
 	$inserted += 20;
 	index_is_complete($node, "$how: rows that came meanwhile");
-	$node->safe_psql('postgres', "SELECT $how($pid)");
+	$node->sql("SELECT $how($pid)");
 	like(finish_psql($merge), qr/canceling statement|terminating connection/, "$how: it ends");
 	index_is_complete($node, "$how: ended");
 
-	$node->safe_psql('postgres', "INSERT INTO items $rows($inserted + 1, $inserted + 100) i");
+	$node->sql("INSERT INTO items $rows($inserted + 1, $inserted + 100) i");
 	$inserted += 100;
 	is(blocks('items'), $before + STEP, "$how: rows go into the blocks that are left");
 	is(end_of_extents("after $how"), $end + 120, "$how: one block for each row");
@@ -70,9 +70,8 @@ for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 }
 finish_psql($holder);
 
-$node->safe_psql('postgres', "INSERT INTO copy $rows(1501, $inserted) i");
-is($node->safe_psql('postgres', "SELECT gpugraph_merge('${_}_idx')"), 't', "$_: merged")
-	for 'copy', 'items';
+$node->sql("INSERT INTO copy $rows(1501, $inserted) i");
+is($node->sql("SELECT gpugraph_merge('${_}_idx')"), 't', "$_: merged") for 'copy', 'items';
 index_is_complete($node, 'merged');
 end_of_extents('merged');
 cmp_ok(blocks('items'), '<=', blocks('copy') + STEP, 'no longer than without a cancel');

@@ -16,20 +16,20 @@ our $differ = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cuda' ? 0.02 : 0;
 my $set = 'SET enable_seqscan = on; SET enable_sort = off; SET enable_material = off;';
 
 make_items($node, 6000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE asked AS SELECT id AS q, cat, val FROM items WHERE id % 15 = 0 ORDER BY id;
 INSERT INTO asked SELECT -q, cat, val FROM asked WHERE q % 60 = 0;
 INSERT INTO asked VALUES (-1, 0, NULL), (-2, 0, NULL);
 ANALYZE asked;
 SELECT gpugraph_prewarm('items_idx');
 SQL
-my $all = $node->safe_psql('postgres', 'SELECT count(*) FROM asked');
+my $all = $node->sql('SELECT count(*) FROM asked');
 
 # Queries that were asked for ahead, and requests.
 sub asked_ahead
 {
 	my ($sql, $settings) = @_;
-	my $plan = $node->safe_psql('postgres', "$set " . ($settings || '')
+	my $plan = $node->sql("$set " . ($settings || '')
 		. "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) $sql");
 
 	return $plan =~ /Queries Together: (\d+)\s+Batches: (\d+)/ ? ($1, $2) : (0, 0);
@@ -45,7 +45,7 @@ sub same_rows
 	$settings ||= '';
 	for my $disabled ('read_ahead', '')
 	{
-		$rows{$disabled} = [ sort split /\n/, $node->safe_psql('postgres',
+		$rows{$disabled} = [ sort split /\n/, $node->sql(
 			"$set $settings SET gpugraph.disable = '$disabled'; $sql") ];
 	}
 	my %seen = map { $_ => 1 } @{ $rows{read_ahead} };
@@ -67,7 +67,7 @@ sub lateral
 my $order = 'ORDER BY items.val <-> a.val';
 
 # ---- the plan, and how far it reads
-like($node->safe_psql('postgres', "$set EXPLAIN (VERBOSE, COSTS OFF) " . lateral("$order LIMIT 5")),
+like($node->sql("$set EXPLAIN (VERBOSE, COSTS OFF) " . lateral("$order LIMIT 5")),
 	qr/GpugraphReadAhead\)\n\s+Output: a.q, a.cat, a.val\n\s+->  Seq Scan on public.asked a\n/,
 	'a node reads the outer rows');
 my ($queries, $requests) = asked_ahead(lateral("$order LIMIT 5"));
@@ -81,8 +81,7 @@ sub reads_few
 
 	for my $limit (1, 7, 40)
 	{
-		my $plan = $node->safe_psql('postgres',
-			"$set EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) $sql LIMIT $limit");
+		my $plan = $node->sql("$set EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) $sql LIMIT $limit");
 		my ($read) = $plan =~ /Seq Scan on \w+ a \(actual rows=(\d+)/;
 
 		cmp_ok($read, '<=', 5 * $limit / 5 + 5, "$what: LIMIT $limit reads $read outer rows");
@@ -120,7 +119,7 @@ same_rows('equal queries are kept', lateral("$order LIMIT 3",
 same_rows('little memory', lateral("$order LIMIT 5"), $all - 6, "SET work_mem = '64kB';");
 
 # ---- all rows within a distance: exact
-my $wide = $node->safe_psql('postgres', "$set SELECT avg(d) FROM (SELECT val AS v FROM asked
+my $wide = $node->sql("$set SELECT avg(d) FROM (SELECT val AS v FROM asked
 	WHERE q > 0 AND q % 150 = 0) a, LATERAL (SELECT val <-> v AS d FROM items ORDER BY d
 	OFFSET 30 LIMIT 1) n");
 my $within = 'SELECT a.q, n.id FROM asked a JOIN items n ON n.val <-> a.val <';
@@ -143,7 +142,7 @@ for my $order ('relaxed_order', 'off')
 same_rows('a target', lateral("$order LIMIT 5"), $all - 6, 'SET gpugraph.target_recall = 0.99;');
 
 # ---- conditions on filter columns: the same for each outer row, and others for others
-$node->safe_psql('postgres', 'CREATE TABLE sorted AS SELECT * FROM items;
+$node->sql('CREATE TABLE sorted AS SELECT * FROM items;
 	CREATE INDEX sorted_idx ON sorted USING gpugraph (val vector_l2_ops, cat, id);
 	INSERT INTO sorted SELECT id + 10000, cat, big, val FROM sorted WHERE id <= 2500;
 	ANALYZE sorted; SELECT gpugraph_prewarm(\'sorted_idx\')');
@@ -184,7 +183,7 @@ same_rows('a condition that changes now and then', 'SELECT g, n.q, n.id
 		'(SELECT * FROM asked WHERE abs(q) % 4 = g)') . ' LIMIT 400) n', 290);
 
 # ---- many filters, by turns
-$node->safe_psql('postgres', 'CREATE TABLE rented AS SELECT id, id % 400 AS tenant, val FROM items;
+$node->sql('CREATE TABLE rented AS SELECT id, id % 400 AS tenant, val FROM items;
 	CREATE INDEX rented_idx ON rented USING gpugraph (val vector_l2_ops, tenant, id);
 	CREATE TABLE renters AS SELECT id AS q, id % 400 AS tenant, id % 3 AS third, val FROM items
 		ORDER BY id;
@@ -221,21 +220,21 @@ for my $case (
 {
 	my ($what, $sql) = @$case;
 
-	unlike($node->safe_psql('postgres', "$set EXPLAIN $sql"), qr/ReadAhead/, "$what: no node");
+	unlike($node->sql("$set EXPLAIN $sql"), qr/ReadAhead/, "$what: no node");
 }
 is((asked_ahead(lateral("$order LIMIT 5"), 'SET gpugraph.engine = cpu;'))[0], 0, 'no device: none');
 
 # ---- rows that are locked and changed behind the join
-is($node->safe_psql('postgres', "$set UPDATE asked SET cat = n.id FROM ("
+is($node->sql("$set UPDATE asked SET cat = n.id FROM ("
 	. lateral("$order LIMIT 1") . ') n WHERE asked.q = n.q;
 	SELECT count(*) FROM asked WHERE cat = abs(q) AND val IS NOT NULL'),
 	$all - 2, 'UPDATE by the join');
-is($node->safe_psql('postgres', "$set SELECT count(*) FROM (SELECT a.q, n.id FROM asked a
+is($node->sql("$set SELECT count(*) FROM (SELECT a.q, n.id FROM asked a
 	CROSS JOIN LATERAL (SELECT id FROM items $order LIMIT 1) n FOR UPDATE OF a) s"), $all,
 	'rows that are locked');
 
 # ---- a query of other dimensions fails when its turn comes, and not before
-$node->safe_psql('postgres', 'CREATE TABLE mixed (q int, val vector);
+$node->sql('CREATE TABLE mixed (q int, val vector);
 	INSERT INTO mixed SELECT q, val FROM asked WHERE q > 0 ORDER BY q LIMIT 100;
 	INSERT INTO mixed VALUES (100000, \'[1,2]\'); ANALYZE mixed');
 my ($rc, $out, $err) = $node->psql('postgres', "$set SET cursor_tuple_fraction = 1; BEGIN;
@@ -248,7 +247,7 @@ like($err, qr/different vector dimensions 16 and 2/, 'then the error');
 my $cursor = $node->background_psql('postgres', on_error_stop => 1);
 $cursor->query_safe("$set BEGIN; DECLARE c CURSOR FOR " . lateral("$order LIMIT 1"));
 my $seen = $cursor->query_safe('FETCH 60 FROM c');
-$node->safe_psql('postgres', "INSERT INTO items SELECT id + 10000, cat, big, val FROM items
+$node->sql("INSERT INTO items SELECT id + 10000, cat, big, val FROM items
 	WHERE id % 2 = 0; DELETE FROM items WHERE id % 15 = 0; SELECT gpugraph_merge('items_idx');
 	SELECT gpugraph_prewarm('items_idx')");
 $seen .= "\n" . $cursor->query_safe('FETCH ALL FROM c');
@@ -257,8 +256,7 @@ $cursor->quit;
 is(scalar(grep { my ($q, $id) = /^(-?\d+)\|(\d+)$/; abs($q) > 2 && abs($q) == $id }
 	split /\n/, $seen), $all - 2, 'a cursor finds the rows of its snapshot');
 same_rows('after a merge', lateral("$order LIMIT 5"), $all - 6);
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM items
-	WHERE id <= 3000');
+$node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 3000');
 same_rows('with a delta', lateral("$order LIMIT 5"), 1);
 
 # ---- a device that fails or hangs up
@@ -287,7 +285,7 @@ for my $case (
 	my ($what, $type, $opclass, $op, $options) = @$case;
 	my $with = $options ? "WITH ($options)" : '';
 
-	$node->safe_psql('postgres', "DROP TABLE IF EXISTS others, others_asked;
+	$node->sql("DROP TABLE IF EXISTS others, others_asked;
 		CREATE TABLE others AS SELECT id, val::$type AS val FROM items;
 		CREATE TABLE others_asked AS SELECT q, val::$type AS val FROM asked;
 		ANALYZE others_asked;
@@ -298,11 +296,11 @@ for my $case (
 }
 
 # ---- policies: the rows of who asks
-$node->safe_psql('postgres', 'CREATE ROLE joe; GRANT SELECT ON items, asked TO joe;
+$node->sql('CREATE ROLE joe; GRANT SELECT ON items, asked TO joe;
 	ALTER TABLE items ENABLE ROW LEVEL SECURITY;
 	CREATE POLICY odd ON items USING (id % 2 = 1)');
 same_rows('policies', lateral("$order LIMIT 5"), 0, 'SET ROLE joe;');
-is($node->safe_psql('postgres', "$set SET ROLE joe; SELECT count(*) FROM ("
+is($node->sql("$set SET ROLE joe; SELECT count(*) FROM ("
 	. lateral("$order LIMIT 5") . ') s WHERE id % 2 = 0'), 0, 'none that is hidden');
 
 finish_test($node);

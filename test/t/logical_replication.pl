@@ -9,19 +9,18 @@ my $subscriber = newer_node('subscriber');
 init_node($subscriber);
 $subscriber->append_conf('postgresql.conf', "autovacuum = off\njit = off\n" . service_conf());
 $subscriber->start;
-$subscriber->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
+$subscriber->sql('CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 load_helpers($subscriber);
 # other options than on the publisher, and few rows to a segment, so that the worker merges
-$subscriber->safe_psql('postgres', 'CREATE TABLE items
+$subscriber->sql('CREATE TABLE items
 	(id int PRIMARY KEY, cat int, big int, val vector(16));
 	CREATE TABLE queries (q int PRIMARY KEY, val vector(16));
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
 	WITH (storage = float16, seal_rows = 500)');
-$publisher->safe_psql('postgres', 'ALTER TABLE queries ADD PRIMARY KEY (q);
+$publisher->sql('ALTER TABLE queries ADD PRIMARY KEY (q);
 	CREATE PUBLICATION nearest FOR TABLE items, queries');
 my $from = $publisher->connstr . ' dbname=postgres';
-$subscriber->safe_psql('postgres',
-	"CREATE SUBSCRIPTION nearest CONNECTION '$from' PUBLICATION nearest");
+$subscriber->sql("CREATE SUBSCRIPTION nearest CONNECTION '$from' PUBLICATION nearest");
 
 my $contents = "SELECT count(*), md5(string_agg(id || ' ' || cat || val::text, ',' ORDER BY id))
 	FROM items";
@@ -34,13 +33,11 @@ sub equal
 	my ($what) = @_;
 
 	$publisher->wait_for_catchup('nearest');
-	is($subscriber->safe_psql('postgres', $contents), $publisher->safe_psql('postgres', $contents),
-		"$what: the same rows");
-	is($subscriber->safe_psql('postgres', $exact), $publisher->safe_psql('postgres', $exact),
-		"$what: the same exact answers");
+	is($subscriber->sql($contents), $publisher->sql($contents), "$what: the same rows");
+	is($subscriber->sql($exact), $publisher->sql($exact), "$what: the same exact answers");
 	for my $filter ('true', 'cat < 40')
 	{
-		cmp_ok($subscriber->safe_psql('postgres', "SELECT recall('items', '<->', 10, '$filter')"),
+		cmp_ok($subscriber->sql("SELECT recall('items', '<->', 10, '$filter')"),
 			'>=', 0.98, "$what: recall, where $filter");
 	}
 	index_is_complete($subscriber, $what);
@@ -49,33 +46,31 @@ sub equal
 
 $subscriber->wait_for_subscription_sync($publisher, 'nearest');
 equal('copied');
-$publisher->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big,
+$publisher->sql('INSERT INTO items SELECT id + 10000, cat, big,
 	val + array_fill(0.01::real, ARRAY[16])::vector FROM items');
 equal('inserted');
 # gpugraph_merge() is false while the worker merges
-wait_for(sub { return $subscriber->safe_psql('postgres',
-	"SELECT gpugraph_merge('items_idx')") eq 't'; });
-$subscriber->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+wait_for(sub { return $subscriber->sql("SELECT gpugraph_merge('items_idx')") eq 't'; });
+$subscriber->sql("SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($subscriber, 'a subscriber with a device');
 # of every cluster of make_items() some rows stay, so that queries stay like rows
-$publisher->safe_psql('postgres', 'UPDATE items
+$publisher->sql('UPDATE items
 	SET val = val + array_fill(0.1::real, ARRAY[16])::vector WHERE id % 3 = 0;
 	UPDATE items SET cat = cat + 1 WHERE id % 4 = 0;
 	DELETE FROM items WHERE id % 7 = 0;
 	BEGIN; DELETE FROM items; ROLLBACK');
-$subscriber->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+$subscriber->sql("SELECT gpugraph_merge('items_idx')");
 equal('updated and deleted');
-$subscriber->safe_psql('postgres', 'VACUUM items');
+$subscriber->sql('VACUUM items');
 equal('vacuumed');
-$publisher->safe_psql('postgres', 'CREATE TABLE kept AS SELECT * FROM items; TRUNCATE items;
+$publisher->sql('CREATE TABLE kept AS SELECT * FROM items; TRUNCATE items;
 	INSERT INTO items SELECT * FROM kept WHERE id % 2 = 0');
 equal('truncated and filled');
 
 # the subscriber goes on alone, as after a switch to it
-$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION nearest');
+$subscriber->sql('DROP SUBSCRIPTION nearest');
 $publisher->stop;
-$subscriber->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 100000, cat, big, val FROM items');
+$subscriber->sql('INSERT INTO items SELECT id + 100000, cat, big, val FROM items');
 index_is_complete($subscriber, 'alone');
 
 finish_test($subscriber);

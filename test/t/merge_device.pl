@@ -23,7 +23,7 @@ sub insert
 	my ($rows, $rel) = @_;
 	$rel ||= 'items';
 
-	$node->safe_psql('postgres', "INSERT INTO $rel
+	$node->sql("INSERT INTO $rel
 		SELECT id + 10000 * nextval('numbers'), cat, big, val FROM source WHERE id <= $rows");
 	return;
 }
@@ -50,8 +50,7 @@ sub device_is_empty
 {
 	my ($what) = @_;
 
-	ok(defined wait_for(sub { return granted() == 0 }),
-		"$what: the device's memory is given back");
+	ok_in_time(sub { return granted() == 0 }, "$what: the device's memory is given back");
 	return;
 }
 
@@ -61,13 +60,13 @@ sub device_memory
 	my ($size) = @_;
 	my $bytes = defined $size ? "pg_size_bytes('$size')" : 'NULL';
 
-	$node->safe_psql('postgres', defined $size ?
+	$node->sql(defined $size ?
 		"ALTER SYSTEM SET gpugraph.device_memory = '$size'" :
 		'ALTER SYSTEM RESET gpugraph.device_memory');
 	$node->reload;
-	ok(defined wait_for(sub {
+	ok_in_time(sub {
 		return of_device($node, "coalesce(limit_bytes = $bytes, limit_bytes IS NULL
-			OR limit_bytes > 1 << 30)") eq 't' }), 'device_memory ' . ($size // 'as by default'));
+			OR limit_bytes > 1 << 30)") eq 't' }, 'device_memory ' . ($size // 'as by default'));
 	return;
 }
 
@@ -85,17 +84,17 @@ sub start_resting
 }
 
 # ---- the device builds
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 insert(6000);
 is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'two equal halves: by the device');
 is(of_device($node, "merges || ' ' || (merge_seconds > 0)"), '1 true', 'the view counts it');
 is(merge_info($node, 'segments'), 1, 'one segment');
 index_is_complete($node, 'by the device');
 device_is_empty('by the device');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
 
 # rows that differ, and what is known of the larger segment's graph
-$node->safe_psql('postgres', 'INSERT INTO items
+$node->sql('INSERT INTO items
 	SELECT id + 5000000, cat, big, (SELECT array_agg(x + 0.01 * (id % 7))::real[]::vector(16)
 		FROM unnest(val::real[]) x) FROM source WHERE id <= 900');
 my ($by, $told) = merge_with('SET gpugraph.engine = auto');
@@ -103,24 +102,22 @@ is($by, 'device 0', 'a tenth into nine tenths: by the device');
 like($told, qr/merging the graphs of 2 segments/, 'from the graphs that are there')
 	if ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
 index_is_complete($node, 'of two graphs');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
-	'recall of two graphs');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'recall of two graphs');
 
 # ---- what has no room on the device at once: by groups of rows
 device_memory('74MB');
-$node->safe_psql('postgres', 'INSERT INTO items
+$node->sql('INSERT INTO items
 	SELECT id + 6000000, cat, big, (SELECT array_agg(x + 0.02 * (1 + id % 7))::real[]::vector(16)
 		FROM unnest(val::real[]) x) FROM source');
 is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'groups of rows: by the device');
 is(merge_info($node, 'segments'), 1, 'groups of rows: one segment');
 index_is_complete($node, 'groups of rows');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
-	'groups of rows: recall');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'groups of rows: recall');
 device_is_empty('groups of rows');
 device_memory(undef);
 
 # the index is brought to the device, and then merged beside it
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'loaded');
 insert(300);
 is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'a resident index: by the device');
@@ -128,7 +125,7 @@ truth_by_device($node, 'merged on the device');
 
 # ---- queries go on while the device builds
 insert(300);
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 my $before = merges();
 my $session = start_resting();
 truth_by_device($node, 'while the device builds');
@@ -136,7 +133,7 @@ set_fault($node);
 is(finish_psql($session), '', 'queries beside it: the merge ends');
 is(merges(), $before + 1, 'queries beside it: by the device');
 truth_by_device($node, 'after a merge beside queries');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 
 # ---- the CPU builds
 for my $case ([ 'no memory by the setting', 'SET gpugraph.fault = none', '1MB',
@@ -159,7 +156,7 @@ for my $case ([ 'no memory by the setting', 'SET gpugraph.fault = none', '1MB',
 	device_memory(undef) if defined $size;
 }
 
-$node->safe_psql('postgres', "CREATE TABLE few AS SELECT * FROM source WHERE false;
+$node->sql("CREATE TABLE few AS SELECT * FROM source WHERE false;
 	CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0)");
 insert(1000, 'few');
 is((merge_with('SET gpugraph.engine = auto', 'few'))[0], 'the CPU', 'few rows: by the CPU');
@@ -180,7 +177,7 @@ for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 	insert(200);
 	$session = start_resting();
 	$before = merges();
-	$node->safe_psql('postgres', "SELECT $how($session->{pid})");
+	$node->sql("SELECT $how($session->{pid})");
 	like(finish_psql($session), qr/canceling statement|terminating connection/, "$how: it ends");
 	device_is_empty($how);
 	is(merges(), $before, "$how: no graph");
@@ -209,8 +206,7 @@ index_is_complete($node, 'cancelled at every step');
 # For how long a call may hang: a graph that is really built takes some time.
 sub device_timeout
 {
-	$node->append_conf('postgresql.conf', "gpugraph.device_timeout = '$_[0]'\n");
-	$node->reload;
+	reload_with($node, "gpugraph.device_timeout = '$_[0]'\n");
 	return;
 }
 
@@ -229,13 +225,13 @@ for my $case ([ graph => qr/device lost while building a graph/ ],
 {
 	my ($fault, $why) = @$case;
 
-	ok(defined wait_for(sub { return of_device($node, 'state') eq 'up' }), "$fault: a worker");
+	ok_in_time(sub { return of_device($node, 'state') eq 'up' }, "$fault: a worker");
 	device_timeout('2s') if $fault eq 'graph_hang';
 	$pid = of_device($node, 'pid');
 	insert(200);
 	is((merge_with("SET gpugraph.fault = $fault"))[0], 'the CPU', "$fault: by the CPU");
 	index_is_complete($node, $fault);
-	ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't' }),
+	ok_in_time(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't' },
 		"$fault: another worker has the device");
 	is(log_lines($node, $why), 1, "$fault: the log says it once");
 	device_timeout('20s');
@@ -251,7 +247,7 @@ sub grow
 {
 	my ($rel) = @_;
 
-	$node->safe_psql('postgres', "CREATE TABLE $rel AS SELECT * FROM source WHERE false;
+	$node->sql("CREATE TABLE $rel AS SELECT * FROM source WHERE false;
 		CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
 			WITH (seal_rows = 5500)");
 	insert(6000, $rel);
@@ -260,8 +256,7 @@ sub grow
 
 $before = merges();
 grow('grown');
-ok(defined wait_for(
-	sub { return merges() > $before && merge_info($node, 'segments', 'grown') == 1 }),
+ok_in_time(sub { return merges() > $before && merge_info($node, 'segments', 'grown') == 1 },
 	'a background merge: by the device');
 index_is_complete($node, 'a background merge', 'grown');
 
@@ -274,9 +269,9 @@ for my $case ([ 'reindexed', 'REINDEX INDEX reindexed_idx' ],
 
 	set_fault($node, 'graph_hold');
 	grow($rel);
-	ok(defined wait_for(sub { return granted() > 0 &&
-		$node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_merge
-			WHERE index = '${rel}_idx'::regclass AND phase = 'building graph'") == 1 }),
+	ok_in_time(sub { return granted() > 0 &&
+		$node->sql("SELECT count(*) FROM gpugraph_stat_merge
+			WHERE index = '${rel}_idx'::regclass AND phase = 'building graph'") == 1 },
 		"$rel: the device builds");
 	is(($node->psql('postgres', "SET lock_timeout = '20s'; SET gpugraph.engine = cpu; $sql"))[0], 0,
 		"$rel meanwhile");
@@ -289,13 +284,13 @@ for my $case ([ 'reindexed', 'REINDEX INDEX reindexed_idx' ],
 insert(200);
 $session = start_resting();
 $pid = of_device($node, 'pid');
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
+$node->sql('ALTER SYSTEM RESET gpugraph.fault');
 $node->kill9;
-ok(defined wait_for(sub { return !kill(0, $pid) && !kill(0, $session->{pid}) }),
+ok_in_time(sub { return !kill(0, $pid) && !kill(0, $session->{pid}) },
 	'the postmaster is gone: worker and merge end');
 finish_psql($session);
 $node->start;
-ok(defined wait_for(sub { return of_device($node, 'state') eq 'up' }), 'a new server');
+ok_in_time(sub { return of_device($node, 'state') eq 'up' }, 'a new server');
 is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'a new server: by the device');
 index_is_complete($node, 'a new server');
 

@@ -18,7 +18,7 @@ sub limit_files
 
 # lists longer than rows: the index is what grows
 make_source($node, 5000, 8, 'seal_rows = 0, graph_degree = 64, intermediate_graph_degree = 64');
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big,
+$node->sql('INSERT INTO items SELECT id + 10000, cat, big,
 	val + array_fill(0.001::real, ARRAY[8])::vector FROM source');
 my $size = merge_info($node, 'total_bytes');
 my $before = merge_info($node, 'generation');
@@ -34,16 +34,15 @@ for my $more (0, 8192, 61 * 8192, 201 * 8192)
 }
 
 # the worker: it logs the error, and does not try again at once
-$node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300)');
-$node->safe_psql('postgres', 'VACUUM items');
-ok(defined wait_for(sub { $node->safe_psql('postgres',
-	"SELECT phase FROM gpugraph_stat_merge WHERE index = 'items_idx'::regclass") eq 'failed' }),
+$node->sql('ALTER INDEX items_idx SET (seal_rows = 300)');
+$node->sql('VACUUM items');
+ok_in_time(sub { $node->sql(
+	"SELECT phase FROM gpugraph_stat_merge WHERE index = 'items_idx'::regclass") eq 'failed' },
 	'a worker fails, and the view says so');
 like(slurp_file($node->logfile), qr/ERROR:  $full/, 'and the log why');
-$node->safe_psql('postgres', 'VACUUM items');
-is($node->safe_psql('postgres',
-	"SELECT phase FROM gpugraph_stat_merge WHERE index = 'items_idx'::regclass"), 'failed',
-	'it is not tried again at once');
+$node->sql('VACUUM items');
+is($node->sql("SELECT phase FROM gpugraph_stat_merge WHERE index = 'items_idx'::regclass"),
+	'failed', 'it is not tried again at once');
 index_is_complete($node, 'the worker failed');
 
 # rows that the limit leaves room for
@@ -52,11 +51,11 @@ $node->psql('postgres',
 index_is_complete($node, 'inserted without room');
 
 limit_files('unlimited');
-is($node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')"), 't', 'with room it goes on');
+is($node->sql("SELECT gpugraph_merge('items_idx')"), 't', 'with room it goes on');
 is(merge_info($node, 'segments'), 1, 'one segment');
 index_is_complete($node, 'with room');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
-is($node->safe_psql('postgres', "SELECT total_bytes - 8192 - vectors_bytes - adjacency_bytes -
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+is($node->sql("SELECT total_bytes - 8192 - vectors_bytes - adjacency_bytes -
 	tids_bytes - pivots_bytes - delta_bytes - free_bytes < 65536
 	FROM gpugraph_index_info('items_idx')"),
 	't', 'what failed merges took is free');

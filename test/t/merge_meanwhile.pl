@@ -11,12 +11,12 @@ gpugraph.fault = graph_hold
 gpugraph.device_timeout = 0
 CONF
 make_source($node, 6000, 16, "seal_rows = $seal_rows");
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 
 # Rows that equal no others, enough to be sealed, which is waited for.
 sub insert_and_seal
 {
-	$node->safe_psql('postgres', "INSERT INTO items SELECT n, cat, big,
+	$node->sql("INSERT INTO items SELECT n, cat, big,
 			(SELECT array_agg(x + sin(n))::real[]::vector(16) FROM unnest(val::real[]) x)
 		FROM (SELECT *, nextval('numbers') AS n FROM source
 			WHERE id <= 1.1 * $seal_rows) s");
@@ -25,8 +25,7 @@ sub insert_and_seal
 
 sub worker
 {
-	return $node->safe_psql('postgres', "SELECT pid FROM gpugraph_stat_merge
-		WHERE index = 'items_idx'::regclass");
+	return $node->sql("SELECT pid FROM gpugraph_stat_merge WHERE index = 'items_idx'::regclass");
 }
 
 # Insert until the device holds a merge; the number of segments then.
@@ -39,20 +38,19 @@ sub hold
 		last if holds_graph($node);
 		insert_and_seal();
 	}
-	ok(defined wait_for(sub { return holds_graph($node) }), "$what: the device holds a merge");
+	ok_in_time(sub { return holds_graph($node) }, "$what: the device holds a merge");
 	return merge_info($node, 'segments');
 }
 
 # a merge that begins since nobody inserts, where the delta has rows, too; then somebody does
 insert_and_seal();
-$node->safe_psql('postgres', "INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source
+$node->sql("INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source
 	WHERE id <= 0.6 * $seal_rows");
-ok(defined wait_for(sub { return holds_graph($node) }), 'idle: the device holds a merge');
+ok_in_time(sub { return holds_graph($node) }, 'idle: the device holds a merge');
 ok(insert_and_seal(), 'idle: new rows are sealed meanwhile');
-ok(defined wait_for(sub { return holds_graph($node) }),
-	'idle: the merge is still under way');
+ok_in_time(sub { return holds_graph($node) }, 'idle: the merge is still under way');
 set_fault($node, 'none');
-ok(defined wait_for(sub { return of_device($node, 'merges') > 0 }), 'idle: the device builds');
+ok_in_time(sub { return of_device($node, 'merges') > 0 }, 'idle: the device builds');
 ok(wait_for_merges($node), 'idle: the merge ends');
 set_fault($node, 'graph_hold');
 
@@ -69,17 +67,15 @@ for (1 .. 24)
 }
 is($sealed, 24, 'the delta is sealed each time');
 cmp_ok($most, '<=', 6, "24 times $seal_rows new rows: no more than 6 segments");
-ok(defined wait_for(sub { return holds_graph($node) }),
-	'the large merge is still under way');
+ok_in_time(sub { return holds_graph($node) }, 'the large merge is still under way');
 index_is_complete($node, 'new segments merged');
 truth_by_device($node, 'new segments merged');
 
 # rows that VACUUM removes from what the large merge has read, and from new segments
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('DELETE FROM items WHERE id % 3 = 0');
+$node->sql('VACUUM items');
 ok(insert_and_seal(), 'sealed after VACUUM') for 1 .. 4;
-ok(defined wait_for(sub { return holds_graph($node) }),
-	'the large merge is still under way after VACUUM');
+ok_in_time(sub { return holds_graph($node) }, 'the large merge is still under way after VACUUM');
 index_is_complete($node, 'VACUUM, and its rows\' places used again');
 
 # kill -9 of a worker that is within both
@@ -87,23 +83,22 @@ my $pid = worker();
 my $generation = merge_info($node, 'generation');
 my $session = start_psql($node, 'SELECT pg_sleep(0.1)', map { "INSERT INTO items
 	SELECT nextval('numbers'), cat, big, val FROM source WHERE id <= 300" } 1 .. 10);
-ok(defined wait_for(sub { return merge_info($node, 'generation') > $generation }),
-	'it merges new rows');
+ok_in_time(sub { return merge_info($node, 'generation') > $generation }, 'it merges new rows');
 kill_9($node, $pid);
 ok(wait_until_up($node), 'the server is back after kill -9 of the worker');
 finish_psql($session);
 index_is_complete($node, 'after kill -9');
 
 # the next one goes through
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 hold('second');
 insert_and_seal() for 1 .. 5;
 my $merges = of_device($node, 'merges');
 set_fault($node, 'none');
-ok(defined wait_for(sub { return of_device($node, 'merges') > $merges }), 'the device builds');
-ok(defined wait_for(sub { return merge_info($node, 'segments') <= 4 }), 'segments are few');
+ok_in_time(sub { return of_device($node, 'merges') > $merges }, 'the device builds');
+ok_in_time(sub { return merge_info($node, 'segments') <= 4 }, 'segments are few');
 index_is_complete($node, 'the large merge is done');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
 unlike(slurp_file($node->logfile), qr/corrupt|PANIC|ERROR:/, 'no error');
 
 finish_test($node);

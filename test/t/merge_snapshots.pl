@@ -7,7 +7,7 @@ use Merging;
 
 my $node = merging_node('snapshots', conf => "max_prepared_transactions = 5\n");
 make_source($node, 2000, 8, 'seal_rows = 300');
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 -- nothing left out, nothing twice, nothing in the wrong place
 CREATE FUNCTION compare(query vector, k int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -120,20 +120,19 @@ cmp_ok(merge_info($node, 'generation'), '>', 2, 'there were merges: ' .
 index_is_complete($node, 'after the race');
 
 # a cursor that stays open while its pages are merged, given back and used again
-$node->safe_psql('postgres', 'TRUNCATE items; INSERT INTO items SELECT * FROM source');
+$node->sql('TRUNCATE items; INSERT INTO items SELECT * FROM source');
 my $cursor = start_cursor($node);
 # and a transaction that is prepared: its rows are nobody's yet
-$node->safe_psql('postgres', "BEGIN; INSERT INTO items SELECT id + 50000, cat, big, val FROM source;
+$node->sql("BEGIN; INSERT INTO items SELECT id + 50000, cat, big, val FROM source;
 	DELETE FROM items WHERE id <= 100; PREPARE TRANSACTION 'p'");
 my $size = 0;
 for my $round (1 .. 6)
 {
-	$node->safe_psql('postgres', "INSERT INTO items SELECT id + ${round}00000, cat, big, val
-		FROM source");
-	$node->safe_psql('postgres', "DELETE FROM items WHERE id > 90000 AND id % 4 <> 0 OR
+	$node->sql("INSERT INTO items SELECT id + ${round}00000, cat, big, val FROM source");
+	$node->sql("DELETE FROM items WHERE id > 90000 AND id % 4 <> 0 OR
 		id BETWEEN 101 AND 2000 AND id % 6 = $round % 6");
-	$node->safe_psql('postgres', 'VACUUM items');
-	wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
+	$node->sql('VACUUM items');
+	wait_for(sub { $node->sql("SELECT gpugraph_merge('items_idx')") eq 't' });
 }
 $cursor->{in} .=
 	"FETCH ALL FROM c;\nSELECT 'half';\nMOVE 100 IN d;\nFETCH ALL FROM d;\nCOMMIT;\n\\q\n";
@@ -150,29 +149,27 @@ is(scalar(split /\n/, $d), 1900, 'and no other');
 index_is_complete($node, 'beside a prepared transaction');
 $node->restart;
 index_is_complete($node, 'a prepared transaction after a restart');
-$node->safe_psql('postgres', "COMMIT PREPARED 'p'");
+$node->sql("COMMIT PREPARED 'p'");
 index_is_complete($node, 'prepared and committed');
-is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM
+is($node->sql("SET enable_seqscan = off; SELECT count(*) FROM
 	(SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s
 	WHERE id BETWEEN 50001 AND 52000"), '2000', 'its rows are found');
-$node->safe_psql('postgres', 'VACUUM items');
-wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
+$node->sql('VACUUM items');
+wait_for(sub { $node->sql("SELECT gpugraph_merge('items_idx')") eq 't' });
 index_is_complete($node, 'and merged');
 
 # What was parked for them is used again: the index may have room for one more generation, and for
 # the 16 blocks that arrays leave to the delta, not for a generation a round. It may have no free
 # block at the start, since VACUUM makes the file shorter. No worker merges meanwhile, since what
 # its merges hold back depends on when they end.
-$node->append_conf('postgresql.conf', 'gpugraph.merge_workers = 0');
-$node->restart;
+restart_with($node, 'gpugraph.merge_workers = 0');
 $size = merge_info($node, 'total_bytes');
 for my $round (1 .. 8)
 {
-	$node->safe_psql('postgres', "DELETE FROM items WHERE id > 60000");
-	$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
-	$node->safe_psql('postgres', "INSERT INTO items SELECT id + ${round}00000, cat, big, val
-		FROM source");
-	wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
+	$node->sql("DELETE FROM items WHERE id > 60000");
+	$node->sql('VACUUM (FREEZE) items');
+	$node->sql("INSERT INTO items SELECT id + ${round}00000, cat, big, val FROM source");
+	wait_for(sub { $node->sql("SELECT gpugraph_merge('items_idx')") eq 't' });
 }
 cmp_ok(merge_info($node, 'total_bytes'), '<=', 2 * $size + 16 * 8192,
 	'what was parked is used again');

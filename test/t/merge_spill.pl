@@ -13,7 +13,7 @@ log_min_messages = debug1
 CONF
 
 # sums are made faster than rows
-$node->safe_psql('postgres', <<SQL);
+$node->sql(<<SQL);
 SELECT make_data('items', 1000, 16, 40);
 INSERT INTO items SELECT 1000 + row_number() OVER (), a.cat, a.big, a.val + b.val
 	FROM items a, items b WHERE b.id < $rows / 1000;
@@ -31,7 +31,7 @@ my $built = 0;
 sub in_segments
 {
 	$node->safe_psql('template1', 'DROP DATABASE postgres WITH (FORCE)') if $built;
-	$node->safe_psql('postgres', "SET max_parallel_maintenance_workers = 0;
+	$node->sql("SET max_parallel_maintenance_workers = 0;
 		DROP INDEX items_idx;
 		CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
 			WITH (seal_rows = 0, segment_rows = 26000);
@@ -60,42 +60,39 @@ sub start_resting
 	my $holder = hold_at($node, 'merge');
 	my $session = start_psql($node, 'SET gpugraph.fault = hold_merge', $merge);
 
-	ok(defined wait_for(sub { return $node->safe_psql('postgres', $files) > 1 }),
-		'there are files meanwhile');
+	ok_in_time(sub { return $node->sql($files) > 1 }, 'there are files meanwhile');
 	ok(rests_at($node, 'merge'), 'the merge rests');
-	cmp_ok($node->safe_psql('postgres', $files), '>', 0, 'and has one still');
+	cmp_ok($node->sql($files), '>', 0, 'and has one still');
 	return ($holder, $session, backend_pid($node, '^SELECT gpugraph_merge'));
 }
 
-$node->safe_psql('postgres', "SET maintenance_work_mem = '512MB';
+$node->sql("SET maintenance_work_mem = '512MB';
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)");
-my $best = $node->safe_psql('postgres', $recall);
+my $best = $node->sql($recall);
 
 # ---- by hand: as good as built in memory
 in_segments();
-is($node->safe_psql('postgres', $merge), 't', 'merged');
+is($node->sql($merge), 't', 'merged');
 is(merge_info($node, 'segments'), 1, 'merged: one segment');
 ok(logged($spilled), 'merged: in temporary files');
-is($node->safe_psql('postgres', $files), '0', 'merged: no file is left');
+is($node->sql($files), '0', 'merged: no file is left');
 index_is_complete($node, 'merged');
-cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, 'merged: recall');
-is($node->safe_psql('postgres', "SELECT array_agg(id) FROM (SELECT id FROM items WHERE cat = 2
+cmp_ok($node->sql($recall), '>=', $best - 0.005, 'merged: recall');
+is($node->sql("SELECT array_agg(id) FROM (SELECT id FROM items WHERE cat = 2
 		ORDER BY val <-> (SELECT val FROM items WHERE id = 17) LIMIT 10) s"),
-	$node->safe_psql('postgres', "SET enable_indexscan = off; SELECT array_agg(id) FROM (SELECT id
+	$node->sql("SET enable_indexscan = off; SELECT array_agg(id) FROM (SELECT id
 		FROM items WHERE cat = 2 ORDER BY val <-> (SELECT val FROM items WHERE id = 17)
 		LIMIT 10) s"), 'merged: filtered');
 
 # ---- with memory no files
 in_segments();
-is($node->safe_psql('postgres', "SET maintenance_work_mem = '512MB'; $merge"), 't',
-	'with memory: merged');
+is($node->sql("SET maintenance_work_mem = '512MB'; $merge"), 't', 'with memory: merged');
 ok(!logged($spilled), 'with memory: no files');
 
 # ---- a limit of files: segments stay apart
 in_segments();
 logged($spilled);
-is($node->safe_psql('postgres', "SET temp_file_limit = '10MB'; $merge"), 't',
-	'a small temp_file_limit: merged');
+is($node->sql("SET temp_file_limit = '10MB'; $merge"), 't', 'a small temp_file_limit: merged');
 cmp_ok(merge_info($node, 'segments'), '>', 1, 'a small temp_file_limit: segments stay apart');
 ok(!logged(qr/temp_file_limit \(/), 'a small temp_file_limit: no error');
 index_is_complete($node, 'a small temp_file_limit');
@@ -108,21 +105,21 @@ for my $ms (50, 200, 400, 800, 1600)
 		"SET statement_timeout = $ms; SET gpugraph.fault = hold_merge; $merge");
 
 	like($err, qr/statement timeout/, "$ms ms: cancelled");
-	is($node->safe_psql('postgres', $files), '0', "$ms ms: no file is left");
+	is($node->sql($files), '0', "$ms ms: no file is left");
 	finish_psql($holder);
 }
 my ($holder, $session, $pid) = start_resting();
 # its client hears of the end before its files are removed
-$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+$node->sql("SELECT pg_terminate_backend($pid)");
 finish_psql($session);
 finish_psql($holder);
-ok(defined wait_for(sub { return $node->safe_psql('postgres',
-	"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 }), 'the session ended');
-is($node->safe_psql('postgres', $files), '0', 'the session ended: no file is left');
+ok_in_time(sub { return $node->sql(
+	"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 }, 'the session ended');
+is($node->sql($files), '0', 'the session ended: no file is left');
 index_is_complete($node, 'after all that');
 
 # an error in a subtransaction, and again in the same session
-is($node->safe_psql('postgres', <<SQL), "t\n0", 'a subtransaction that fails');
+is($node->sql(<<SQL), "t\n0", 'a subtransaction that fails');
 DO \$\$
 BEGIN
 	PERFORM set_config('gpugraph.engine', 'cpu', true);
@@ -137,8 +134,7 @@ SQL
 
 # ---- no room for files: an error that says so, and the segments as before
 in_segments();
-$node->safe_psql('postgres',
-	"INSERT INTO items SELECT 2 * $rows + id, cat, big, val FROM items WHERE id <= 1000");
+$node->sql("INSERT INTO items SELECT 2 * $rows + id, cat, big, val FROM items WHERE id <= 1000");
 my $segments = merge_info($node, 'segments');
 my $postmaster = (slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0];
 system_or_bail('prlimit', '--fsize=20000000:unlimited', '--pid', $postmaster);
@@ -146,15 +142,14 @@ my ($rc, $out, $err) = $node->psql('postgres', $merge);
 isnt($rc, 0, 'no room for files: an error');
 like($err, qr/could not (?:map|extend) a temporary file of .*gpugraph index: File too large/,
 	'no room for files: says so');
-is($node->safe_psql('postgres', $files), '0', 'no room for files: none is left');
+is($node->sql($files), '0', 'no room for files: none is left');
 
 # the worker, too
-$node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 100)');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('ALTER INDEX items_idx SET (seal_rows = 100)');
+$node->sql('VACUUM items');
 my $failed = "SELECT phase FROM gpugraph_stat_merge WHERE index = 'items_idx'::regclass";
-ok(defined wait_for(sub { return $node->safe_psql('postgres', $failed) eq 'failed' }),
-	'no room for files: a worker fails');
-is($node->safe_psql('postgres', $files), '0', 'no room for files: it leaves none');
+ok_in_time(sub { return $node->sql($failed) eq 'failed' }, 'no room for files: a worker fails');
+is($node->sql($files), '0', 'no room for files: it leaves none');
 cmp_ok(merge_info($node, 'segments'), '>=', $segments, 'the segments are as before');
 index_is_complete($node, 'no room for files');
 system_or_bail('prlimit', '--fsize=unlimited:unlimited', '--pid', $postmaster);
@@ -162,17 +157,15 @@ system_or_bail('prlimit', '--fsize=unlimited:unlimited', '--pid', $postmaster);
 # ---- the worker, in many transactions, whose process does not end with the merge
 in_segments();
 logged($spilled);
-$node->safe_psql('postgres', "ALTER INDEX items_idx SET (seal_rows = 100);
+$node->sql("ALTER INDEX items_idx SET (seal_rows = 100);
 	INSERT INTO items SELECT 3 * $rows + id, cat, big, val FROM items WHERE id <= 1000");
-$node->safe_psql('postgres', 'VACUUM items');
-ok(defined wait_for(sub { return $node->safe_psql('postgres', $files) > 0 }),
-	'the worker: there are files meanwhile');
-ok(defined wait_for(sub { return merge_info($node, 'segments') <= 2 }), 'the worker: merged');
+$node->sql('VACUUM items');
+ok_in_time(sub { return $node->sql($files) > 0 }, 'the worker: there are files meanwhile');
+ok_in_time(sub { return merge_info($node, 'segments') <= 2 }, 'the worker: merged');
 ok(logged($spilled), 'the worker: in temporary files');
-ok(defined wait_for(sub { return $node->safe_psql('postgres', $files) == 0 }),
-	'the worker: no file is left');
+ok_in_time(sub { return $node->sql($files) == 0 }, 'the worker: no file is left');
 index_is_complete($node, 'the worker');
-cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, 'the worker: recall');
+cmp_ok($node->sql($recall), '>=', $best - 0.005, 'the worker: recall');
 
 # ---- a crash
 in_segments();
@@ -181,8 +174,8 @@ kill_9($node, $pid);
 finish_psql($session);
 finish_psql($holder);
 ok(wait_until_up($node), 'kill -9: the server is back');
-is($node->safe_psql('postgres', $files), '0', 'kill -9: no file is left');
-is($node->safe_psql('postgres', $merge), 't', 'kill -9: the next one does it');
+is($node->sql($files), '0', 'kill -9: no file is left');
+is($node->sql($merge), 't', 'kill -9: the next one does it');
 is(merge_info($node, 'segments'), 1, 'kill -9: one segment');
 index_is_complete($node, 'kill -9');
 

@@ -21,20 +21,19 @@ sub new_replica
 }
 
 my $replica = new_replica('replica', "max_standby_streaming_delay = 0\n");
-is(($replica->psql('postgres', "SELECT gpugraph_merge('items_idx')"))[2] =~
+is(error_of($replica, "SELECT gpugraph_merge('items_idx')") =~
 	/ERROR:  cannot execute gpugraph_merge\(\) during recovery/, 1, 'no merge on a standby');
-my ($rc, $out, $err) = $replica->psql('postgres', "DO \$\$ BEGIN
+like(error_of($replica, "DO \$\$ BEGIN
 	PERFORM gpugraph_merge('items_idx');
-	EXCEPTION WHEN read_only_sql_transaction THEN RAISE 'refused'; END \$\$");
-like($err, qr/refused/, 'SQLSTATE 25006');
+	EXCEPTION WHEN read_only_sql_transaction THEN RAISE 'refused'; END \$\$"),
+	qr/refused/, 'SQLSTATE 25006');
 
 # a cursor on the standby whose pages are merged and used again on the primary
 my $cursor = start_cursor($replica);
 for my $round (1 .. 5)
 {
-	$primary->safe_psql('postgres', "INSERT INTO items SELECT id + ${round}0000, cat, big, val
-		FROM source");
-	$primary->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+	$primary->sql("INSERT INTO items SELECT id + ${round}0000, cat, big, val FROM source");
+	$primary->sql("SELECT gpugraph_merge('items_idx')");
 }
 is_equal($replica, $primary, 'merged');
 $cursor->{in} .= "FETCH ALL FROM c;\nCOMMIT;\n\\q\n";
@@ -44,18 +43,18 @@ is(scalar(grep { /^\d+$/ && $_ > 2000 } split /\n/, $cursor->{out}), 0,
 like($cursor->{err}, qr/conflict with recovery|connection|terminating|aborted/, 'it was cancelled');
 
 # deletes and compaction
-$primary->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 <> 0');
-$primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300)');
-$primary->safe_psql('postgres', 'VACUUM (FREEZE) items');
-ok(defined wait_for(sub { merge_info($primary, 'rows + delta_rows') < 4000 }), 'compacted');
+$primary->sql('DELETE FROM items WHERE id % 4 <> 0');
+$primary->sql('ALTER INDEX items_idx SET (seal_rows = 300)');
+$primary->sql('VACUUM (FREEZE) items');
+ok_in_time(sub { merge_info($primary, 'rows + delta_rows') < 4000 }, 'compacted');
 is_equal($replica, $primary, 'compacted');
-$primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 0)');
+$primary->sql('ALTER INDEX items_idx SET (seal_rows = 0)');
 $primary->restart;
 
 # recovery to points in the midst of a merge
 # (of a fresh index: nothing is free, so the merge makes the relation longer)
-$primary->safe_psql('postgres', 'REINDEX INDEX items_idx');
-$primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 90000, cat, big,
+$primary->sql('REINDEX INDEX items_idx');
+$primary->sql('INSERT INTO items SELECT id + 90000, cat, big,
 	val + array_fill(0.001::real, ARRAY[16])::vector FROM source');
 my $start = $primary->lsn('insert');
 my $merge = start_psql($primary, "SELECT gpugraph_merge('items_idx')");
@@ -63,7 +62,7 @@ $merge->{harness}->finish;
 is($merge->{err}, '', 'a merge whose WAL is cut');
 my $answers = answers($primary);
 my $end = $primary->lsn('insert');
-$primary->safe_psql('postgres', 'SELECT pg_switch_wal()');
+$primary->sql('SELECT pg_switch_wal()');
 $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
 
 # WAL positions in its midst, from the records of the merge
@@ -92,28 +91,25 @@ for my $cut (@cuts)
 	$restored->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
 	is(answers($restored), $answers, "$cut: the answers of then");
 	index_is_complete($restored, $cut);
-	$restored->safe_psql('postgres',
-		'INSERT INTO items SELECT id + 1000000, cat, big, val FROM source');
+	$restored->sql('INSERT INTO items SELECT id + 1000000, cat, big, val FROM source');
 	index_is_complete($restored, "$cut, and rows inserted");
-	is(($restored->psql('postgres', "SELECT gpugraph_merge('items_idx')"))[2], '',
-		"$cut: a merge");
+	is(error_of($restored, "SELECT gpugraph_merge('items_idx')"), '', "$cut: a merge");
 	index_is_complete($restored, "$cut, and merged");
-	$restored->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-	is(($restored->psql('postgres', 'VACUUM items'))[2], '', "$cut: VACUUM");
+	$restored->sql('DELETE FROM items WHERE id % 3 = 0');
+	is(error_of($restored, 'VACUUM items'), '', "$cut: VACUUM");
 	index_is_complete($restored, "$cut, and vacuumed");
 	$restored->stop;
 }
 
 # promotion in the midst of a merge
 slow_index($primary, 'slow');
-$primary->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(1, 1500));
+$primary->sql('INSERT INTO slow ' . slow_rows(1, 1500));
 my $pid = stop_in_graph($primary, 'slow');
 ok(defined $pid, 'a merge is under way');
 $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
 $replica->promote;
-is(($replica->psql('postgres', 'INSERT INTO slow ' . slow_rows(2001, 2300)))[2], '',
-	'promoted: inserts');
-ok(defined wait_for(sub { merge_info($replica, 'delta_rows', 'slow') < 200 }), 'promoted: merges');
+is(error_of($replica, 'INSERT INTO slow ' . slow_rows(2001, 2300)), '', 'promoted: inserts');
+ok_in_time(sub { merge_info($replica, 'delta_rows', 'slow') < 200 }, 'promoted: merges');
 index_is_complete($replica, 'promoted', 'slow');
 index_is_complete($replica, 'promoted');
 kill 'CONT', $pid;

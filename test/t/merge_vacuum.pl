@@ -17,13 +17,13 @@ sub make_dead
 {
 	my ($seal_rows) = @_;
 
-	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS slow');
+	$node->sql('DROP TABLE IF EXISTS slow');
 	slow_index($node, 'slow');
-	$node->safe_psql('postgres', 'ALTER INDEX slow_idx SET (seal_rows = 0)');
-	$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(1, 600));
-	$node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')");
-	$node->safe_psql('postgres', "ALTER INDEX slow_idx SET (seal_rows = $seal_rows)");
-	$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(601, 1400));
+	$node->sql('ALTER INDEX slow_idx SET (seal_rows = 0)');
+	$node->sql('INSERT INTO slow ' . slow_rows(1, 600));
+	$node->sql("SELECT gpugraph_merge('slow_idx')");
+	$node->sql("ALTER INDEX slow_idx SET (seal_rows = $seal_rows)");
+	$node->sql('INSERT INTO slow ' . slow_rows(601, 1400));
 	return;
 }
 
@@ -36,7 +36,7 @@ sub stop_vacuum
 		'SET vacuum_cost_delay = 40', 'SET vacuum_cost_limit = 1', 'VACUUM (FREEZE) slow');
 	my $pid;
 
-	wait_for(sub { $pid = $node->safe_psql('postgres',
+	wait_for(sub { $pid = $node->sql(
 		"SELECT pid FROM pg_stat_progress_vacuum WHERE phase = 'vacuuming indexes'");
 		return $pid ne ''; });
 	kill 'STOP', $pid;
@@ -49,11 +49,11 @@ sub is_whole
 	my ($what) = @_;
 
 	index_is_complete($node, $what, 'slow');
-	$node->safe_psql('postgres', $again);
+	$node->sql($again);
 	index_is_complete($node, "$what, places used again", 'slow');
-	$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
-	ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')")
-		eq 't' }), "$what: merged once more");
+	$node->sql('VACUUM (FREEZE) slow');
+	ok_in_time(sub { $node->sql("SELECT gpugraph_merge('slow_idx')")
+		eq 't' }, "$what: merged once more");
 	index_is_complete($node, "$what, merged once more", 'slow');
 	return;
 }
@@ -63,19 +63,18 @@ make_dead(200);
 my $worker = stop_in_graph($node, 'slow');
 ok(defined $worker, 'a merge has read its rows');
 my $before = merge_info($node, 'generation', 'slow');
-$node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
-$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
-$node->safe_psql('postgres', $again);
+$node->sql("DELETE FROM slow WHERE $removed");
+$node->sql('VACUUM (FREEZE) slow');
+$node->sql($again);
 kill 'CONT', $worker;
-ok(defined wait_for(sub { merge_info($node, 'generation', 'slow') > $before }), 'it flips');
+ok_in_time(sub { merge_info($node, 'generation', 'slow') > $before }, 'it flips');
 is_whole('VACUUM within a merge');
 
 # VACUUM begins before the flip and ends after it
 make_dead(0);
-$node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
+$node->sql("DELETE FROM slow WHERE $removed");
 my ($session, $vacuum) = stop_vacuum();
-is($node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')"), 't',
-	'a merge while VACUUM is at the index');
+is($node->sql("SELECT gpugraph_merge('slow_idx')"), 't', 'a merge while VACUUM is at the index');
 index_is_complete($node, 'VACUUM is at the index still', 'slow');
 kill 'CONT', $vacuum;
 is(finish_psql($session), '', 'VACUUM goes through the new generation');
@@ -86,27 +85,27 @@ make_dead(200);
 $worker = stop_in_graph($node, 'slow');
 ok(defined $worker, 'a merge has read its rows');
 $before = merge_info($node, 'generation', 'slow');
-$node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
+$node->sql("DELETE FROM slow WHERE $removed");
 ($session, $vacuum) = stop_vacuum();
-$node->safe_psql('postgres', "SELECT pg_cancel_backend($vacuum)");
+$node->sql("SELECT pg_cancel_backend($vacuum)");
 kill 'CONT', $vacuum;
 like(finish_psql($session), qr/canceling statement due to user request/, 'VACUUM fails');
 kill 'CONT', $worker;
-ok(defined wait_for(sub { merge_info($node, 'generation', 'slow') > $before }), 'the merge flips');
-$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
+ok_in_time(sub { merge_info($node, 'generation', 'slow') > $before }, 'the merge flips');
+$node->sql('VACUUM (FREEZE) slow');
 is_whole('VACUUM failed within a merge');
 
 # VACUUM fails, a merge flips, the next VACUUM is stopped, another merge flips
 make_dead(0);
-$node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
+$node->sql("DELETE FROM slow WHERE $removed");
 ($session, $vacuum) = stop_vacuum();
-$node->safe_psql('postgres', "SELECT pg_cancel_backend($vacuum)");
+$node->sql("SELECT pg_cancel_backend($vacuum)");
 kill 'CONT', $vacuum;
 finish_psql($session);
-$node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')");
+$node->sql("SELECT gpugraph_merge('slow_idx')");
 ($session, $vacuum) = stop_vacuum();
-$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(2001, 2300));
-is($node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')"), 't', 'another merge');
+$node->sql('INSERT INTO slow ' . slow_rows(2001, 2300));
+is($node->sql("SELECT gpugraph_merge('slow_idx')"), 't', 'another merge');
 kill 'CONT', $vacuum;
 is(finish_psql($session), '', 'the second VACUUM');
 is_whole('two merges and two VACUUMs');
@@ -115,12 +114,11 @@ is_whole('two merges and two VACUUMs');
 make_dead(200);
 $worker = stop_in_graph($node, 'slow');
 ok(defined $worker, 'a merge has read its rows');
-$node->safe_psql('postgres', 'DELETE FROM slow');
-$node->safe_psql('postgres', 'VACUUM (FREEZE) slow');
-$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(3001, 3500));
+$node->sql('DELETE FROM slow');
+$node->sql('VACUUM (FREEZE) slow');
+$node->sql('INSERT INTO slow ' . slow_rows(3001, 3500));
 kill 'CONT', $worker;
-ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')") eq 't'
-	}), 'it gives way');
+ok_in_time(sub { $node->sql("SELECT gpugraph_merge('slow_idx')") eq 't' }, 'it gives way');
 index_is_complete($node, 'VACUUM gave back what a merge had read', 'slow');
 unlike(slurp_file($node->logfile), qr/corrupt|PANIC|ERROR:  (?!cancel)/, 'no other error');
 

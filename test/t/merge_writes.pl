@@ -14,9 +14,9 @@ my $node = merging_node('writes', conf => "log_min_messages = debug1\nautovacuum
 my @columns = map { "f$_" } 1 .. 8;
 
 # each array has four words
-$node->safe_psql('postgres', 'CREATE TABLE items (id int, val vector(16), '
+$node->sql('CREATE TABLE items (id int, val vector(16), '
 	. join(', ', map { "$_ int[]" } @columns) . ')');
-$node->safe_psql('postgres', 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, '
+$node->sql('CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, '
 	. join(', ', @columns) . ') WITH (seal_rows = ' . STEP . ')');
 
 # Insert rows over all vectors, each time until they are sealed.
@@ -31,14 +31,14 @@ sub insert
 		# a merge is asked for every 8 pages of 24 rows, and what is on the last page waits
 		my $to = $from + 1605 - 1;
 
-		$node->safe_psql('postgres', 'INSERT INTO items SELECT i, (SELECT
+		$node->sql('INSERT INTO items SELECT i, (SELECT
 			array_agg(sin(i % ' . VECTORS . " * j)) FROM generate_series(1, 16) j)::vector(16), "
 			. join(', ', map { "ARRAY[i, i % $_]" } 1 .. @columns)
 			. " FROM generate_series($from, $to) i");
 		$sealed += defined wait_for(sub { merge_info($node, 'delta_rows') < STEP });
 	}
-	ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM
-		gpugraph_stat_merge WHERE phase NOT IN ('failed', 'watching')") == 0 }), 'merged');
+	ok_in_time(sub { $node->sql("SELECT count(*) FROM
+		gpugraph_stat_merge WHERE phase NOT IN ('failed', 'watching')") == 0 }, 'merged');
 	return $sealed;
 }
 
@@ -53,33 +53,28 @@ sub written
 }
 
 is(insert(0, 30), 30, 'rows are sealed');
-my $rows = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
+my $rows = $node->sql('SELECT count(*) FROM items');
 my $ratio = written() * 1024 / ($rows * ROW_BYTES);
 note sprintf 'merges wrote %.1f times what was inserted', $ratio;
 cmp_ok($ratio, '<=', 8, 'merges write at most 8 times what is inserted');
 
 my $merge = "SELECT gpugraph_merge('items_idx')";
-ok(defined wait_for(sub { $node->safe_psql('postgres', $merge) eq 't' }), 'no merge is due');
+ok_in_time(sub { $node->sql($merge) eq 't' }, 'no merge is due');
 # free blocks are used first
-my $before = $node->safe_psql('postgres',
-	"SELECT total_bytes - free_bytes FROM gpugraph_index_info('items_idx')");
-my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
-	'SELECT pg_sleep(600)');
-my $pid = backend_pid($node, 'pg_sleep');
+my $before = $node->sql("SELECT total_bytes - free_bytes FROM gpugraph_index_info('items_idx')");
+my $old = rest_after($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1');
 is(insert(1_000_000, 30), 30, 'rows are sealed under an old snapshot');
-$rows = $node->safe_psql('postgres', 'SELECT count(*) FROM items') - $rows;
-$ratio = ($node->safe_psql('postgres', "SELECT pg_relation_size('items_idx')") - $before) /
-	($rows * ROW_BYTES);
+$rows = $node->sql('SELECT count(*) FROM items') - $rows;
+$ratio = ($node->sql("SELECT pg_relation_size('items_idx')") - $before) / ($rows * ROW_BYTES);
 note sprintf 'the index grew by %.1f times what was inserted', $ratio;
 cmp_ok($ratio, '<=', 3, 'an old snapshot: the index grows by at most 3 times what is inserted');
 cmp_ok(merge_info($node, 'segments'), '<=', 16, 'and has no more segments than queries may search');
 index_is_complete($node, 'under an old snapshot');
 
 # and when it ends
-$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-finish_psql($old);
+end_rest($old);
 is(insert(2_000_000, 1), 1, 'rows are sealed after it');
-ok(defined wait_for(sub { merge_info($node, 'segments') <= 5 }), 'segments are few again');
+ok_in_time(sub { merge_info($node, 'segments') <= 5 }, 'segments are few again');
 index_is_complete($node, 'at the end');
 
 finish_test($node);

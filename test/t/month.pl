@@ -24,7 +24,7 @@ CONF
 
 make_source($node, 4000, 24, 'seal_rows = 400');
 make_checks($node);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER TABLE items SET (autovacuum_vacuum_scale_factor = 0.02,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_insert_threshold = 200);
 CREATE FUNCTION near(v vector) RETURNS vector LANGUAGE sql AS $$
@@ -74,7 +74,7 @@ sub prepare
 	my ($name, $first) = @_;
 	my $last = $first + 9;
 
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 BEGIN;
 INSERT INTO items SELECT -$first * 1000 - id, cat, big, near(val) FROM source
 	WHERE id BETWEEN 1001 AND 1490;
@@ -113,10 +113,10 @@ my @events = (
 	[ 0.10, sub { prepare('one', 1); return; } ],
 	[ 0.30, sub { start_psql($node, 'VACUUM (PARALLEL 2) items') } ],
 	[ 0.40, sub { hold_snapshot($seconds * 0.4) } ],
-	[ 0.45, sub { $node->safe_psql('postgres', "COMMIT PREPARED 'one'"); return; } ],
+	[ 0.45, sub { $node->sql("COMMIT PREPARED 'one'"); return; } ],
 	[ 0.50, sub { prepare('two', 11); return; } ],
 	[ 0.70, sub { start_psql($node, 'VACUUM (PARALLEL 2) items') } ],
-	[ 0.95, sub { $node->safe_psql('postgres', "ROLLBACK PREPARED 'two'"); return; } ]);
+	[ 0.95, sub { $node->sql("ROLLBACK PREPARED 'two'"); return; } ]);
 my @sessions = (start_pgbench($node, "--client=$clients --rate=$rate --time=$seconds", %writing),
 	start_pgbench($node, "--time=$seconds", %looking));
 my $on_replica = start_pgbench($replica, "--client=2 --time=$seconds", %looking);
@@ -140,8 +140,7 @@ while (time - $start < $seconds || @events)
 	$samples++;
 	sleep 0.3;
 }
-is(join("\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($_)), '', 'no statement failed')
-	for @sessions;
+is(failed_statements($_), '', 'no statement failed') for @sessions;
 finish_psql($on_replica);
 for my $snapshot (@snapshots)
 {
@@ -153,45 +152,42 @@ for my $snapshot (@snapshots)
 }
 
 cmp_ok($most, '<=', $limit / 2, "the directory is at most half full in each of $samples samples");
-cmp_ok($node->safe_psql('postgres', "SELECT idx_scan FROM pg_stat_user_indexes
+cmp_ok($node->sql("SELECT idx_scan FROM pg_stat_user_indexes
 	WHERE indexrelname = 'items_idx'"), '>', 20, 'scans were of the index');
 cmp_ok($parked, '>', 0, 'snapshots kept blocks that were given back');
 note("at most $most of $limit entries, $peak bytes, $parked of them kept");
 
 # one VACUUM after the last old snapshot
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('VACUUM items');
 my $generation = merge_info($node, 'generation');
-$node->safe_psql('postgres', 'CREATE INDEX fresh_idx ON items USING gpugraph (val vector_l2_ops)');
+$node->sql('CREATE INDEX fresh_idx ON items USING gpugraph (val vector_l2_ops)');
 my $fresh = merge_info($node, 'total_bytes', 'fresh');
 
-$node->safe_psql('postgres', 'DROP INDEX fresh_idx');
+$node->sql('DROP INDEX fresh_idx');
 # a merge under way has its new segment beside those that it merges
 my ($size, $used);
-ok(defined wait_for(
+ok_in_time(
 		sub {
 			($size, $used) = split /\|/,
 				merge_info($node, 'total_bytes, total_bytes - free_bytes');
 			return $used <= 1.7 * $fresh;
-		}), 'at most 1.7 times a fresh index is in use');
+		}, 'at most 1.7 times a fresh index is in use');
 note("$size bytes, $used of them in use, a fresh index $fresh");
 cmp_ok($peak - $parked, '<=', 1.7 * $fresh, 'nor was the index larger but for what snapshots kept');
 sub is_short { return merge_info($node, 'total_bytes') <= 1.7 * $fresh }
 # On a busy machine the merge of an index that rests may come after VACUUM. The next VACUUM gives
 # back what it left.
-wait_for(sub { return is_short() || $node->safe_psql('postgres',
-	'SELECT count(*) FROM gpugraph_stat_merge') == 0 });
-$node->safe_psql('postgres', 'VACUUM items')
-	if !is_short() && merge_info($node, 'generation') > $generation;
-ok(defined wait_for(\&is_short), 'nor is its file longer');
+wait_for(sub { return is_short() || $node->sql('SELECT count(*) FROM gpugraph_stat_merge') == 0 });
+$node->sql('VACUUM items') if !is_short() && merge_info($node, 'generation') > $generation;
+ok_in_time(\&is_short, 'nor is its file longer');
 note('then ' . merge_info($node, "total_bytes || ', of them free ' || free_bytes"));
 
 # nothing lost: 490 of the prepared rows were committed, the others rolled back
-is($node->safe_psql('postgres', "SELECT count(*) FROM items"),
-	$node->safe_psql('postgres', "SELECT 4000 + last_value - 100000 + is_called::int + 490
+is($node->sql("SELECT count(*) FROM items"),
+	$node->sql("SELECT 4000 + last_value - 100000 + is_called::int + 490
 		FROM numbers"), 'every row that was committed is there');
 index_is_complete($node, 'the primary');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
-	'the rows of a plain plan');
+cmp_ok($node->sql("SELECT recall('items', '<->')"), '>=', 0.99, 'the rows of a plain plan');
 
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
 is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),

@@ -19,12 +19,12 @@ sub make_index
 {
 	my ($rel, %numbers) = @_;
 
-	$node->safe_psql('postgres', "CREATE TABLE $rel (id int, val vector(4));
+	$node->sql("CREATE TABLE $rel (id int, val vector(4));
 		INSERT INTO $rel $rows(1, 1000) i;
 		CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
 		WITH (seal_rows = 0, graph_degree = 8)");
 	# format 3
-	$node->safe_psql('postgres', "BEGIN; INSERT INTO $rel VALUES (0); ROLLBACK");
+	$node->sql("BEGIN; INSERT INTO $rel VALUES (0); ROLLBACK");
 	set_numbers($rel, %numbers);
 	return;
 }
@@ -44,7 +44,7 @@ sub format_of
 {
 	my ($rel) = @_;
 
-	$node->safe_psql('postgres', 'CHECKPOINT');
+	$node->sql('CHECKPOINT');
 	return read_directory(index_file($node, "${rel}_idx"))->{version};
 }
 
@@ -56,12 +56,11 @@ sub is_good
 		ARRAY['[1000,3,5,1]', '[500,3,5,1]']::vector[], 10) s";
 
 	index_is_complete($node, "$rel, $what", $rel);
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('${rel}_idx')");
+	$node->sql("SELECT gpugraph_prewarm('${rel}_idx')");
 	my ($before) = answered_by($node, "${rel}_idx");
-	my $by_device = $node->safe_psql('postgres', $near);
+	my $by_device = $node->sql($near);
 	my ($after) = answered_by($node, "${rel}_idx");
-	is($after - $before . " $by_device",
-		'2 ' . $node->safe_psql('postgres', "SET gpugraph.engine = cpu; $near"),
+	is($after - $before . " $by_device", '2 ' . $node->sql("SET gpugraph.engine = cpu; $near"),
 		"$rel, $what: a device answers");
 	return;
 }
@@ -72,9 +71,9 @@ sub change
 	my ($rel, $from) = @_;
 	my $to = $from + 499;
 
-	$node->safe_psql('postgres', "INSERT INTO $rel $rows($from, $to) i");
-	$node->safe_psql('postgres', "DELETE FROM $rel WHERE id > $from - 400 AND id % 5 = 0");
-	$node->safe_psql('postgres', "VACUUM $rel");
+	$node->sql("INSERT INTO $rel $rows($from, $to) i");
+	$node->sql("DELETE FROM $rel WHERE id > $from - 400 AND id % 5 = 0");
+	$node->sql("VACUUM $rel");
 	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
 		SELECT gpugraph_merge('${rel}_idx')");
 	return $err;
@@ -104,7 +103,7 @@ for my $round (1 .. 3)
 	}
 	is_good('ids', $round);
 }
-$node->safe_psql('postgres', 'REINDEX INDEX ids_idx');
+$node->sql('REINDEX INDEX ids_idx');
 is(change('ids', 3001), '', 'ids, REINDEX: a merge');
 is_good('ids', 'REINDEX');
 
@@ -116,13 +115,12 @@ for my $round (1 .. 3)
 	is_good('pages', $round);
 }
 is(format_of('pages'), 4, 'pages: more than 32 bits are another format');
-$node->safe_psql('postgres', "DELETE FROM pages WHERE id > 2600");
-$node->safe_psql('postgres', "VACUUM pages; SELECT gpugraph_merge('pages_idx')");
+$node->sql("DELETE FROM pages WHERE id > 2600");
+$node->sql("VACUUM pages; SELECT gpugraph_merge('pages_idx')");
 is_good('pages', 'in 33 bits');
 
 # three pages of the delta are left of an index that has codes and their mean, too
-$node->safe_psql('postgres',
-	"ALTER INDEX pages_idx SET (storage = 'float32+int8'); REINDEX INDEX pages_idx");
+$node->sql("ALTER INDEX pages_idx SET (storage = 'float32+int8'); REINDEX INDEX pages_idx");
 set_numbers('pages', META_FEATURES, pack('L', 1 | 4 | 16), META_DELTA_FIRST, pack('L', 2**32 - 4),
 	META_DELTA_HIGH, pack('S', 0xFFFF));
 for my $round (4, 5)
@@ -130,13 +128,12 @@ for my $round (4, 5)
 	is(change('pages', 1001 + 500 * $round), '', "pages, $round: a merge");
 	is_good('pages', $round);
 }
-my ($rc, $out, $err) = $node->psql('postgres', "INSERT INTO pages $rows(3001, 4000) i");
-like($err, qr/ERROR:  index "pages_idx" has no room for another row.*HINT:  REINDEX/s,
-	'no page is left');
+like(error_of($node, "INSERT INTO pages $rows(3001, 4000) i"),
+	qr/ERROR:  index "pages_idx" has no room for another row.*HINT:  REINDEX/s, 'no page is left');
 is_good('pages', 'none is left');
-is($node->safe_psql('postgres', "SELECT gpugraph_merge('pages_idx')"), 't', 'there can be a merge');
+is($node->sql("SELECT gpugraph_merge('pages_idx')"), 't', 'there can be a merge');
 is_good('pages', 'merged');
-$node->safe_psql('postgres', 'REINDEX INDEX pages_idx');
+$node->sql('REINDEX INDEX pages_idx');
 is(change('pages', 5001), '', 'pages, REINDEX: a merge');
 is_good('pages', 'REINDEX');
 

@@ -11,10 +11,9 @@ my $expires = $node->pg_version < 17;
 
 if ($expires)
 {
-	$node->append_conf('postgresql.conf', "old_snapshot_threshold = 0\n");
-	$node->restart;
+	restart_with($node, "old_snapshot_threshold = 0\n");
 }
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE items (id int, val vector(2)) WITH (vacuum_truncate = off);
 INSERT INTO items SELECT i, ARRAY[i, 0]::real[]::vector FROM generate_series(1, 300) i;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
@@ -46,11 +45,9 @@ for my $round (@rounds)
 {
 	my ($change, $first, $last) = @$round;
 
-	$node->safe_psql('postgres', "DELETE FROM items WHERE id BETWEEN $first AND $last");
+	$node->sql("DELETE FROM items WHERE id BETWEEN $first AND $last");
 	$left -= $last - $first + 1;
-	my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
-	wait_for(sub { $node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
+	my $holder = rest_after($node, 'SELECT pg_advisory_lock(7)');
 
 	# a threshold of 0 lets a snapshot live for five seconds
 	my %asked = (
@@ -65,27 +62,23 @@ for my $round (@rounds)
 		'SELECT pg_sleep(6)', 'SELECT 1 FROM pg_advisory_lock_shared(7)', $asked{$_}[1]) }
 		keys %asked;
 
-	wait_for(sub { $node->safe_psql('postgres',
+	wait_for(sub { $node->sql(
 		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") ==
 		keys %sessions });
-	$node->safe_psql('postgres', "$change items");
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	$node->sql("$change items");
+	$node->sql("SELECT gpugraph_prewarm('items_idx')");
 	my ($by_device) = answered_by($node);
-	is($node->safe_psql('postgres', search($first)), 200, "$change, from $first: a new snapshot");
+	is($node->sql(search($first)), 200, "$change, from $first: a new snapshot");
 	is((answered_by($node))[0], $by_device + 2, "$change, from $first: a device answers");
-	$node->safe_psql('postgres',
-		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
-	finish_psql($holder);
+	end_rest($holder);
 
 	for my $who (sort keys %sessions)
 	{
 		my $err = finish_psql($sessions{$who});
-		like("$err$sessions{$who}{out}",
-			$expires ? qr/snapshot too old/ : qr/^$asked{$who}[2]$/m,
+		like("$err$sessions{$who}{out}", $expires ? qr/snapshot too old/ : qr/^$asked{$who}[2]$/m,
 			"$change of rows from $first: $who");
 	}
 }
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $count"), $left,
-	'a new snapshot sees what is left');
+is($node->sql("SET enable_seqscan = off; $count"), $left, 'a new snapshot sees what is left');
 
 finish_test($node);

@@ -9,7 +9,7 @@ use Residency;
 my $node = service_node('rights', conf => "log_line_prefix = '%p %b '\nautovacuum = off\n"
 	. "max_parallel_maintenance_workers = 2\n");
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE ROLE keeper;
 GRANT CREATE ON SCHEMA public TO keeper;
 SELECT make_data('items', 4000, 8, 20);
@@ -34,37 +34,37 @@ sub ran
 	return join '; ', sort keys %who;
 }
 
-$node->safe_psql('postgres', 'SET min_parallel_table_scan_size = 0;
+$node->sql('SET min_parallel_table_scan_size = 0;
 	CREATE INDEX items_idx ON items USING gpugraph ((public.key(val)::vector(8)) vector_l2_ops)
 		WITH (seal_rows = 500) WHERE public.wanted(id)');
 is(ran(), 'client backend: key as keeper; client backend: predicate as keeper; '
 	. 'parallel worker: key as keeper; parallel worker: predicate as keeper',
 	'a parallel build: as the owner');
 
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 is(ran(), '', 'the service loads the index: nothing');
 
 sub info
 {
-	return $node->safe_psql('postgres', "SELECT $_[0] FROM gpugraph_index_info('items_idx')");
+	return $node->sql("SELECT $_[0] FROM gpugraph_index_info('items_idx')");
 }
 
 my $before = info('generation');
-$node->safe_psql('postgres', 'SET ROLE keeper;
+$node->sql('SET ROLE keeper;
 	INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 2000');
 is(ran(), 'client backend: key as keeper; client backend: predicate as keeper',
 	'inserts: as the user who inserts');
-ok(defined wait_for(sub { info('delta_rows') < 500 }), 'a worker merges them');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+ok_in_time(sub { info('delta_rows') < 500 }, 'a worker merges them');
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 is(ran(), '', 'a merge worker, and the service that gets what it made: nothing');
 
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 10 <> 0');
-$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
-ok(defined wait_for(sub { info('rows + delta_rows') < 2000 }), 'VACUUM has the worker compact it');
+$node->sql('DELETE FROM items WHERE id % 10 <> 0');
+$node->sql('VACUUM (FREEZE) items');
+ok_in_time(sub { info('rows + delta_rows') < 2000 }, 'VACUUM has the worker compact it');
 is(ran(), '', 'VACUUM, and the worker: nothing');
 cmp_ok(info('generation'), '>', $before, 'there were merges');
 
-$node->safe_psql('postgres', "SELECT count(*)
+$node->sql("SELECT count(*)
 	FROM gpugraph_search('items_idx', (SELECT array_agg(val) FROM items WHERE id < 100), 5)");
 is(ran(), '', 'many queries, answered by the service: nothing');
 

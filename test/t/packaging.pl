@@ -32,7 +32,7 @@ for my $example (glob "$top/packaging/cloudnative-pg/*.yaml")
 # ---- the queries ------------------------------------------------------------------
 my $node = service_node('packaging', conf => "gpugraph.engine = cpu\n");
 make_items($node, 3000, 8);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE ROLE exporter LOGIN IN ROLE pg_monitor;
 CREATE TABLE parted (id int, val vector(8)) PARTITION BY RANGE (id);
 CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (1000);
@@ -90,8 +90,7 @@ is($row{gpugraph_device_up}{''}, 1, 'the device is up');
 is($row{gpugraph_index_ready}{items_idx}, 1, 'the index is on the device');
 my $by_setting = $row{gpugraph_cpu_queries_total}{'items_idx setting'};
 cmp_ok($by_setting, '>', 0, 'the CPU answered because of a setting');
-is($by_setting, $row{gpugraph_index_cpu_queries_total}{items_idx},
-	'and for no other reason');
+is($by_setting, $row{gpugraph_index_cpu_queries_total}{items_idx}, 'and for no other reason');
 is($row{gpugraph_content_rows}{items_idx}, 3000, 'rows in the graph');
 is($row{gpugraph_content_delta_rows}{items_idx}, 25, 'rows in the delta');
 ok(exists $row{gpugraph_content_rows}{parted_1_val_idx}, "a partition's index is there");
@@ -102,18 +101,18 @@ is(join(' ', grep { $kind{$_} ne (/_total$/ ? 'COUNTER' : 'GAUGE') } keys %kind)
 my $session = start_psql($node, 'BEGIN', 'LOCK TABLE items', 'SELECT pg_sleep(600)');
 my $holder = "SELECT pid FROM pg_locks WHERE relation = 'items'::regclass AND granted"
 	. " AND mode = 'AccessExclusiveLock'";
-wait_for(sub { $node->safe_psql('postgres', $holder) ne '' });
+wait_for(sub { $node->sql($holder) ne '' });
 %row = ();
 run_query('gpugraph_content', $queries->{gpugraph_content});
 is(join(' ', sort keys %{ $row{gpugraph_content_rows} }), 'parted_1_val_idx',
 	'the index of a table that DDL holds is left out');
-$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM ($holder) s");
+$node->sql("SELECT pg_terminate_backend(pid) FROM ($holder) s");
 finish_psql($session);
 
 # A column that is renamed is noticed: a query that uses it fails.
 for my $view (qw(gpugraph_stat_device gpugraph_stat_index))
 {
-	my @columns = split /\n/, $node->safe_psql('postgres', "SELECT attname FROM pg_attribute
+	my @columns = split /\n/, $node->sql("SELECT attname FROM pg_attribute
 		WHERE attrelid = '$view'::regclass AND attnum > 0");
 	my @users = grep { /\b$view\b/ } map { $_->{query} } values %$queries;
 	my (@used, @unnoticed);

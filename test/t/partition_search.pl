@@ -13,7 +13,7 @@ gpugraph.itopk_size = 32
 max_locks_per_transaction = 500
 CONF
 unserved {
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 SELECT make_data('items', $parts * 1100, 16, 40);
 SELECT make_queries('items', 10);
 CREATE TABLE parts (LIKE items) PARTITION BY LIST (cat);
@@ -36,8 +36,7 @@ BEGIN
 END \$\$;
 SQL
 };
-$node->safe_psql('postgres',
-	"SELECT gpugraph_prewarm(format('parts_%s_val_idx', i)::regclass)
+$node->sql("SELECT gpugraph_prewarm(format('parts_%s_val_idx', i)::regclass)
 	FROM generate_series(0, $parts - 1) i");
 
 # What all queries find, under some settings.
@@ -45,19 +44,19 @@ sub found
 {
 	my ($k, @settings) = @_;
 	my $set = join('', map { "SET $_;\n" } @settings);
-	return $node->safe_psql('postgres', "$set SELECT nearest(val, $k) FROM queries ORDER BY q");
+	return $node->sql("$set SELECT nearest(val, $k) FROM queries ORDER BY q");
 }
 
 sub requests
 {
-	return $node->safe_psql('postgres', 'SELECT sum(queries) FROM gpugraph_stat_device');
+	return $node->sql('SELECT sum(queries) FROM gpugraph_stat_device');
 }
 
 # The rows that the table's own order has, of those found, as a share
 sub recall
 {
 	my ($found, $k) = @_;
-	my $true = $node->safe_psql('postgres', "SET enable_indexscan = off;
+	my $true = $node->sql("SET enable_indexscan = off;
 		SELECT string_agg(id::text, ',' ORDER BY n) FROM queries, LATERAL (SELECT id,
 		row_number() OVER (ORDER BY parts.val <-> queries.val) AS n FROM parts
 		ORDER BY parts.val <-> queries.val LIMIT $k) s GROUP BY q ORDER BY q");
@@ -80,7 +79,7 @@ my $before = requests();
 my $by_device = found(10, 'gpugraph.engine = cuda');
 my $asked = requests() - $before;
 is($asked, 10 * 2, "$parts partitions, 10 queries: a request to each device for each");
-is($node->safe_psql('postgres', "SELECT sum(queries_gpu) || ' ' || sum(queries_cpu)
+is($node->sql("SELECT sum(queries_gpu) || ' ' || sum(queries_cpu)
 	FROM gpugraph_stat_index"), $parts * 10 . ' 0', 'devices have answered for every index');
 $before = requests();
 is($by_device, found(10, 'gpugraph.engine = cuda', $off), 'one by one: the same rows');
@@ -103,7 +102,7 @@ sub begun
 	my (@settings) = @_;
 	my $explain = "EXPLAIN (ANALYZE, COSTS OFF) SELECT id FROM parts ORDER BY val <->
 		(SELECT val FROM queries WHERE q = 1) LIMIT 10";
-	my $plan = $node->safe_psql('postgres',
+	my $plan = $node->sql(
 		join(";\n", 'SET enable_seqscan = off', 'SET enable_sort = off', @settings,
 			($explain) x 3));
 
@@ -125,13 +124,13 @@ for my $change ('DELETE FROM parts WHERE id < 100; REINDEX INDEX parts_12_val_id
 	my $session = $node->background_psql('postgres');
 
 	$session->query_safe("SET gpugraph.engine = cuda; $search");
-	$node->safe_psql('postgres', $change);
+	$node->sql($change);
 	is($session->query_safe($search), found(10, $off), "$change meanwhile is seen");
 	$session->quit;
 }
 
 # ---- the delta, dead rows
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER INDEX parts_7_val_idx SET (seal_rows = 0);
 INSERT INTO parts SELECT id + 100000, 7, big, l2_normalize(val) FROM items WHERE id % 50 = 3;
 INSERT INTO parts SELECT 200000 + q, 9, 0, val FROM queries;
@@ -142,20 +141,19 @@ is(found(10), found(10, $off), 'rows that were inserted and deleted');
 cmp_ok(recall(found(10), 10), '>=', 0.99, 'they are found');
 
 # ---- an index that no device has, devices that fail
-$node->safe_psql('postgres', "SELECT gpugraph_evict('parts_3_val_idx')");
+$node->sql("SELECT gpugraph_evict('parts_3_val_idx')");
 is(found(10), found(10, $off), 'one index is not on a device');
 is(found(10, 'gpugraph.fault = launch'), found(10, $off), 'a launch fails');
 is(found(10, 'gpugraph.fault = ring_full'), found(10, $off), 'no room for a request');
 
 # ---- a parallel worker
 my $version = $node->pg_version >= 16 ? 'debug_parallel_query' : 'force_parallel_mode';
-my $query = $node->safe_psql('postgres', 'SELECT val FROM queries WHERE q = 2');
+my $query = $node->sql('SELECT val FROM queries WHERE q = 2');
 my $sql = "SELECT id FROM parts ORDER BY val <-> '$query' LIMIT 20";
 my $fast = 'SET enable_seqscan = off; SET enable_sort = off;';
-like($node->safe_psql('postgres', "$fast SET $version = on; EXPLAIN $sql"), qr/Gather/,
-	'a parallel plan');
-is($node->safe_psql('postgres', "$fast SET $version = on; $sql"),
-	$node->safe_psql('postgres', "$fast SET $off; $sql"), 'a parallel plan: the same rows');
+like($node->sql("$fast SET $version = on; EXPLAIN $sql"), qr/Gather/, 'a parallel plan');
+is($node->sql("$fast SET $version = on; $sql"),
+	$node->sql("$fast SET $off; $sql"), 'a parallel plan: the same rows');
 
 # ---- FOR UPDATE waits for others, and then sees what they did
 sub locked
@@ -169,8 +167,7 @@ sub locked
 	$other->query_safe("BEGIN; UPDATE parts SET big = -big - 1 WHERE id IN ($nearest LIMIT 1);
 		DELETE FROM parts WHERE id IN ($nearest LIMIT 1 OFFSET 2)");
 	my $locker = start_psql($node, $fast, "SET $setting", "$nearest LIMIT 5 FOR UPDATE");
-	ok(defined wait_for(sub { $node->safe_psql('postgres', $waits) eq 't' }),
-		"FOR UPDATE, $setting: it waits");
+	ok_in_time(sub { $node->sql($waits) eq 't' }, "FOR UPDATE, $setting: it waits");
 	$other->query_safe('ROLLBACK');
 	$other->quit;
 	is(finish_psql($locker), '', 'and goes on');
@@ -185,7 +182,7 @@ my $load = start_pgbench($node, '--client=3 --time=6 --protocol=prepared --max-t
 	'write@1' => "\\set id random(1, 44000)\nUPDATE parts SET big = big + 1 WHERE id = :id;\n");
 for my $round (1 .. 4)
 {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 ALTER TABLE parts DETACH PARTITION parts_5 CONCURRENTLY;
 TRUNCATE parts_6;
 ALTER TABLE parts ATTACH PARTITION parts_5 FOR VALUES IN (5);
@@ -194,7 +191,7 @@ CREATE TABLE parts_4 PARTITION OF parts FOR VALUES IN (4);
 INSERT INTO parts SELECT id, id % 40, big, val FROM items WHERE id % 40 IN (4, 6);
 SQL
 }
-is(finish_psql($load) =~ s/^pgbench \(.*\n//r, '', 'no statement fails under load');
+is(failed_statements($load), '', 'no statement fails under load');
 is(found(10), found(10, $off), 'after the load');
 cmp_ok(recall(found(10), 10), '>=', 0.98, 'after the load: the nearest');
 

@@ -11,21 +11,20 @@ sub remember
 	my ($point) = @_;
 
 	$answers{$point} = answers($node);
-	$node->safe_psql('postgres', "SELECT pg_create_restore_point('$point')");
+	$node->sql("SELECT pg_create_restore_point('$point')");
 	return;
 }
 
-$node->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
+$node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
 remember('inserted');
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('DELETE FROM items WHERE id % 3 = 0');
+$node->sql('VACUUM items');
 remember('vacuumed');
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+$node->sql('REINDEX INDEX items_idx');
 remember('rebuilt');
-$node->safe_psql('postgres', 'DELETE FROM items');
-$node->safe_psql('postgres', 'VACUUM items');
-$node->safe_psql('postgres', 'SELECT pg_switch_wal()');
+$node->sql('DELETE FROM items');
+$node->sql('VACUUM items');
+$node->sql('SELECT pg_switch_wal()');
 
 for my $point ('inserted', 'vacuumed', 'rebuilt')
 {
@@ -38,8 +37,7 @@ for my $point ('inserted', 'vacuumed', 'rebuilt')
 	$restored->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
 	is(answers($restored), $answers{$point}, "$point: the answers of then");
 	index_is_complete($restored, $point);
-	$restored->safe_psql('postgres',
-		'INSERT INTO items SELECT id + 1000000, cat, big, val FROM items');
+	$restored->sql('INSERT INTO items SELECT id + 1000000, cat, big, val FROM items');
 	index_is_complete($restored, "$point, and rows inserted");
 	$restored->stop;
 }

@@ -17,10 +17,10 @@ sub warms_buffers
 	my ($node, $what) = @_;
 
 	$node->restart;
-	my $size = $node->safe_psql('postgres', "SELECT pg_relation_size('items_idx')");
-	my ($before) = split /\|/, $node->safe_psql('postgres', $blocks);
-	is($node->safe_psql('postgres', $prewarm), $size, "$what: it returns the bytes it read");
-	my ($after, $all) = split /\|/, $node->safe_psql('postgres', $blocks);
+	my $size = $node->sql("SELECT pg_relation_size('items_idx')");
+	my ($before) = split /\|/, $node->sql($blocks);
+	is($node->sql($prewarm), $size, "$what: it returns the bytes it read");
+	my ($after, $all) = split /\|/, $node->sql($blocks);
 	is($after, $all, "$what: the whole index is in shared buffers, of which $before blocks were");
 	my ($rc, undef, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $prewarm");
 	like($err, qr/ERROR: .*(?:service is not running|no device of the gpugraph service is up)/,
@@ -34,7 +34,7 @@ sub create
 
 	unserved {
 		make_items($node, 4000, 16);
-		$node->safe_psql('postgres', <<'SQL');
+		$node->sql(<<'SQL');
 CREATE EXTENSION pg_buffercache;
 CREATE TABLE empty (val vector(3));
 CREATE INDEX empty_idx ON empty USING gpugraph (val vector_l2_ops);
@@ -49,9 +49,9 @@ SQL
 
 	create($node);
 	warms_buffers($node, 'no service');
-	is($node->safe_psql('postgres', "SELECT gpugraph_prewarm('empty_idx')"),
-		$node->safe_psql('postgres', "SELECT pg_relation_size('empty_idx')"), 'an empty index');
-	is($node->safe_psql('postgres', <<'SQL'), 't', 'a temporary one');
+	is($node->sql("SELECT gpugraph_prewarm('empty_idx')"),
+		$node->sql("SELECT pg_relation_size('empty_idx')"), 'an empty index');
+	is($node->sql(<<'SQL'), 't', 'a temporary one');
 SET client_min_messages = error;
 CREATE TEMP TABLE t AS SELECT val FROM items LIMIT 100;
 CREATE INDEX t_idx ON t USING gpugraph (val vector_l2_ops);
@@ -59,10 +59,9 @@ SELECT gpugraph_prewarm('t_idx') = pg_relation_size('t_idx');
 SQL
 
 	# no more than there are buffers: the last blocks would push out the first
-	$node->append_conf('postgresql.conf', 'shared_buffers = 512kB');
-	$node->restart;
-	is($node->safe_psql('postgres', $prewarm), 512 * 1024, 'few buffers: as much as they take');
-	like(($node->psql('postgres', "SELECT gpugraph_prewarm('items_pkey')"))[2],
+	restart_with($node, 'shared_buffers = 512kB');
+	is($node->sql($prewarm), 512 * 1024, 'few buffers: as much as they take');
+	like(error_of($node, "SELECT gpugraph_prewarm('items_pkey')"),
 		qr/is not a gpugraph index/, 'other indexes are refused as ever');
 	$node->stop;
 }
@@ -73,10 +72,9 @@ SQL
 
 	create($node);
 	warms_buffers($node, 'no device');
-	$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = none');
-	$node->reload;
-	ok(defined wait_for(sub { return of_device($node, 'state') eq 'up'; }), 'the device comes');
-	$node->safe_psql('postgres', $prewarm);
+	alter_system($node, 'SET gpugraph.fault = none');
+	ok_in_time(sub { of_device($node, 'state') eq 'up' }, 'the device comes');
+	$node->sql($prewarm);
 	truth_by_device($node, 'then the index is brought there');
 	$node->stop;
 }

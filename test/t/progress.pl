@@ -75,7 +75,7 @@ SUM
 	is(join(', ', @order), join(', ', sort { ($rank{$a} // 0) <=> ($rank{$b} // 0) } @order),
 		"$workers workers: they come in order");
 	cmp_ok(scalar @order, '>=', 3, "$workers workers: several phases were seen");
-	$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	$node->sql('DROP INDEX items_idx');
 	return;
 }
 

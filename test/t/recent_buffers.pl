@@ -11,7 +11,7 @@ gpugraph.itopk_size = 64
 gpugraph.merge_workers = 0
 CONF
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE FUNCTION val_of(id int) RETURNS vector LANGUAGE sql IMMUTABLE AS
 	'SELECT (SELECT array_agg(sin(id * d) + cos(id * 0.37 + d * d) ORDER BY d)
 	FROM generate_series(1, 32) d)::vector(32)';
@@ -52,31 +52,31 @@ sub all_found
 {
 	my ($first, $what) = @_;
 
-	$node->safe_psql('postgres', 'SELECT gpugraph_prewarm(\'items_idx\')');
+	$node->sql('SELECT gpugraph_prewarm(\'items_idx\')');
 	for my $engine ('cpu', 'cuda', 'cpu', 'cuda')
 	{
-		is($node->safe_psql('postgres', "SELECT missed('items', $first, '$engine')"), '',
+		is($node->sql("SELECT missed('items', $first, '$engine')"), '',
 			"$what: rows are found, engine $engine");
 	}
 	return;
 }
 
-$node->safe_psql('postgres', "SELECT make('items', 1)");
+$node->sql("SELECT make('items', 1)");
 all_found(1, 'a new table');
-$node->safe_psql('postgres', "TRUNCATE items; SELECT fill('items', 3001)");
+$node->sql("TRUNCATE items; SELECT fill('items', 3001)");
 all_found(3001, 'after TRUNCATE');
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+$node->sql('REINDEX INDEX items_idx');
 all_found(3001, 'after REINDEX');
-$node->safe_psql('postgres', 'VACUUM FULL items');
+$node->sql('VACUUM FULL items');
 all_found(3001, 'after VACUUM FULL');
-$node->safe_psql('postgres', "DROP TABLE items; SELECT make('items', 5001)");
+$node->sql("DROP TABLE items; SELECT make('items', 5001)");
 all_found(5001, 'after DROP and CREATE');
 # other rows in the same places, and another segment
-$node->safe_psql('postgres', $_)
+$node->sql($_)
 	for 'DELETE FROM items', 'VACUUM items', "SELECT fill('items', 7001)",
 	"SELECT gpugraph_merge('items_idx')";
 all_found(7001, 'after DELETE, INSERT and a merge');
-$node->safe_psql('postgres', $_)
+$node->sql($_)
 	for 'DELETE FROM items', 'VACUUM items', "SELECT fill('items', 9001)",
 	"SELECT gpugraph_merge('items_idx')", 'VACUUM items';
 all_found(9001, 'and once more');
@@ -88,7 +88,7 @@ all_found(9001, 'after a crash');
 # the buffers of temporary tables are their session's own
 for my $first (1, 6001, 1)
 {
-	is($node->safe_psql('postgres', "SET temp_buffers = 100; SELECT make('mine', $first, 'TEMP');
+	is($node->sql("SET temp_buffers = 100; SELECT make('mine', $first, 'TEMP');
 			SELECT missed('mine', $first, 'cpu'); SELECT missed('items', 9001, 'cpu');
 			SELECT missed('mine', $first, 'auto')") =~ s/\n//gr, '',
 		"a temporary table with rows from $first on");

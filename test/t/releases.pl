@@ -18,7 +18,7 @@ sub make_indexes
 	my ($node, $version) = @_;
 
 	make_items($node, 2500, 16);
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 SET maintenance_work_mem = '1MB';
 CREATE TABLE cosine AS SELECT * FROM items;
 CREATE INDEX cosine_idx ON cosine USING gpugraph (val vector_cosine_ops) WITH (seed = 7);
@@ -51,18 +51,17 @@ CREATE VIEW seen AS SELECT relid FROM gpugraph_stat_index;
 -- rows that are in no index
 INSERT INTO cosine (id, val) VALUES (-1, NULL), (-2, array_fill(0, '{16}')::vector);
 SQL
-	$node->safe_psql('postgres', "VACUUM $_") for @rels;
+	$node->sql("VACUUM $_") for @rels;
 	if ($version ne '0.1.0' && $version ne '1.0.0')
 	{
 		# pieces of several segments, and gaps in the delta
-		$node->safe_psql('postgres', "ALTER INDEX late_idx SET (seal_rows = 100);
+		$node->sql("ALTER INDEX late_idx SET (seal_rows = 100);
 			SELECT gpugraph_merge('ip_idx'), gpugraph_merge('late_idx');
 			INSERT INTO late SELECT id + 30000, cat, big, val FROM items WHERE id <= 700;
 			DELETE FROM late WHERE id BETWEEN 30200 AND 30500");
-		$node->safe_psql('postgres', 'VACUUM late');
+		$node->sql('VACUUM late');
 	}
-	$node->safe_psql('postgres', 'INSERT INTO late SELECT id + 40000, cat, big, val FROM items
-		WHERE id <= 50');
+	$node->sql('INSERT INTO late SELECT id + 40000, cat, big, val FROM items WHERE id <= 50');
 	return;
 }
 
@@ -74,7 +73,7 @@ sub all_found
 
 	for my $rel (@rels)
 	{
-		next if $rel eq 'cut' && $node->safe_psql('postgres', 'SELECT pg_is_in_recovery()') eq 't';
+		next if $rel eq 'cut' && $node->sql('SELECT pg_is_in_recovery()') eq 't';
 		my $cast = $rel eq 'short' ? 'halfvec' : 'vector';
 		my $where = $rel eq 'cosine' ? 'id > 0' : 'cat < 100';
 		my $op = $operator{$rel};
@@ -88,19 +87,18 @@ FROM (SELECT count(*) AS n, count(DISTINCT id) AS d
 WHERE n <> (SELECT count(*) FROM $rel WHERE $where) OR d <> n;
 SQL
 		$wrong .= "$rel: $out $err\n" if "$rc $out $err" !~ /^0 \s*$/;
-		my $plan = $node->safe_psql('postgres', "SET enable_seqscan = off; EXPLAIN (COSTS OFF)
+		my $plan = $node->sql("SET enable_seqscan = off; EXPLAIN (COSTS OFF)
 			SELECT id FROM $rel WHERE $where ORDER BY val $op array_fill(1, '{16}')::$cast
 			LIMIT 5");
 		# what has no rows is cheaper without an index
 		$wrong .= "$rel: not by its index: $plan\n"
 			if $rel ne 'none' && $plan !~ /Index Scan using ${rel}_idx/;
-		my $recall =
-			$node->safe_psql('postgres', "SELECT recall('$rel', '$op', 10, '$where', '$cast')");
+		my $recall = $node->sql("SELECT recall('$rel', '$op', 10, '$where', '$cast')");
 		$far .= "$rel: $recall\n" if $recall < ($rel eq 'ip' ? 0.8 : 0.95) && $rel ne 'none';
 	}
 	is($wrong, '', "$what: every row is found once, by the index, which is sound");
 	is($far, '', "$what: the nearest are found");
-	is($node->safe_psql('postgres', 'SET enable_seqscan = off; SET gpugraph.partition_probes = 3;
+	is($node->sql('SET enable_seqscan = off; SET gpugraph.partition_probes = 3;
 			SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM parted
 				ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 2000) s'), '2000|2000',
 		"$what: and in partitions");
@@ -112,19 +110,18 @@ sub functions_work
 {
 	my ($node, $version, $what) = @_;
 
-	is($node->safe_psql('postgres', "SELECT version, nodes > 0, total_bytes > 0, element
+	is($node->sql("SELECT version, nodes > 0, total_bytes > 0, element
 			FROM gpugraph_index_info('items_idx')"), "$format{$version}|t|t|float32",
 		"$what: gpugraph_index_info()");
-	is($node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx') > 0;
+	is($node->sql("SELECT gpugraph_prewarm('items_idx') > 0;
 			SELECT state FROM gpugraph_stat_device;
 			SELECT s.state FROM gpugraph_stat_index s JOIN seen USING (relid)
 			WHERE index = 'items_idx'::regclass;
 			SELECT gpugraph_evict('items_idx'); SELECT gpugraph_stat_reset()"), "t\nup\nready\nt\n",
 		"$what: functions and views of the service");
-	is($node->safe_psql('postgres', "SELECT rows - dead_rows FROM gpugraph_indexes
-			WHERE indexname = 'items_idx'"), '2500', "$what: gpugraph_indexes")
-		if $version ne '0.1.0';
-	is($node->safe_psql('postgres', "SELECT count(*) >= 0 FROM gpugraph_stat_merge;
+	is($node->sql("SELECT rows - dead_rows FROM gpugraph_indexes WHERE indexname = 'items_idx'"),
+		'2500', "$what: gpugraph_indexes") if $version ne '0.1.0';
+	is($node->sql("SELECT count(*) >= 0 FROM gpugraph_stat_merge;
 			SELECT gpugraph_merge('late_idx') IS NULL"), "t\nf", "$what: gpugraph_merge()")
 		if $version eq '1.1.0';
 	return;
@@ -135,21 +132,21 @@ sub use_it
 {
 	my ($node, $what) = @_;
 
-	$node->safe_psql('postgres', <<SQL) for @rels;
+	$node->sql(<<SQL) for @rels;
 INSERT INTO $_ SELECT id + 100000, cat, big, val FROM items WHERE cat < 10 AND id <= 2500;
 UPDATE $_ SET big = big + 1 WHERE id % 4 = 1;
 DELETE FROM $_ WHERE id % 4 = 2;
 SQL
-	$node->safe_psql('postgres', "VACUUM $_") for @rels;
+	$node->sql("VACUUM $_") for @rels;
 	all_found($node, "$what: changed");
-	$node->safe_psql('postgres', "INSERT INTO $_ SELECT id + 200000, cat, big, val FROM items
+	$node->sql("INSERT INTO $_ SELECT id + 200000, cat, big, val FROM items
 		WHERE id <= 50") for grep { $_ ne 'cut' } @rels;
 	$node->stop('immediate');
 	$node->start;
 	# an unlogged table is empty after a crash
-	$node->safe_psql('postgres', 'INSERT INTO cut SELECT * FROM items WHERE id <= 500');
+	$node->sql('INSERT INTO cut SELECT * FROM items WHERE id <= 500');
 	all_found($node, "$what: after a crash");
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 REINDEX INDEX items_idx;
 REINDEX INDEX CONCURRENTLY late_idx;
 DROP INDEX rounded_idx;
@@ -163,12 +160,12 @@ sub dump_loads
 {
 	my ($node, $what) = @_;
 
-	$node->safe_psql('postgres', 'CREATE DATABASE loaded');
+	$node->sql('CREATE DATABASE loaded');
 	$node->command_ok([ 'sh', '-c', 'pg_dump -d "$1" | psql -Xq -v ON_ERROR_STOP=1 -d "$2"', '-',
 			$node->connstr('postgres'), $node->connstr('loaded') ], "$what: dumped and restored");
 	is($node->safe_psql('loaded', "SELECT gpugraph_check('late_idx', true)"), '',
 		"$what: the restored index is sound");
-	$node->safe_psql('postgres', 'DROP DATABASE loaded');
+	$node->sql('DROP DATABASE loaded');
 	return;
 }
 
@@ -177,21 +174,21 @@ for my $version (sort map { m{([^/]+)/made$} } glob "$releases/*/made")
 	my $old = new_node("old_$version", new => { install_path => "$releases/$version/home" },
 		init => { allows_streaming => 1 });
 	make_indexes($old, $version);
-	is($old->safe_psql('postgres', "SELECT extversion FROM pg_extension
+	is($old->sql("SELECT extversion FROM pg_extension
 			WHERE extname = 'gpugraph'"), $version, "$version: made by it");
 	# the older server can do what is asked of the newer one
 	all_found($old, "$version: with its own library");
 
 	# standbys are upgraded first
 	my $standby = start_standby($old, "standby_$version");
-	$old->safe_psql('postgres', 'INSERT INTO items SELECT id + 50000, cat, big, val FROM items
+	$old->sql('INSERT INTO items SELECT id + 50000, cat, big, val FROM items
 		WHERE id <= 500; DELETE FROM items WHERE id > 50000; DELETE FROM late WHERE id % 3 = 0');
-	$old->safe_psql('postgres', 'VACUUM items; VACUUM late');
+	$old->sql('VACUUM items; VACUUM late');
 	$old->wait_for_catchup($standby, 'replay', $old->lsn('insert'));
 	all_found($standby, "$version: a standby that was upgraded first");
 	$old->stop;
 	$standby->promote;
-	$standby->safe_psql('postgres', 'INSERT INTO cut SELECT * FROM items WHERE id <= 500');
+	$standby->sql('INSERT INTO cut SELECT * FROM items WHERE id <= 500');
 	use_it($standby, "$version: the standby, promoted");
 	$standby->stop;
 
@@ -225,16 +222,16 @@ for my $version (sort map { m{([^/]+)/made$} } glob "$releases/*/made")
 	my ($rc, $out, $err) = $updated->psql('postgres', 'ALTER EXTENSION gpugraph UPDATE');
 	is("$rc $out $err", '0  ', "$version: ALTER EXTENSION UPDATE has nothing to warn of");
 	all_found($updated, "$version: updated");
-	is($updated->safe_psql('postgres', "SELECT string_agg(indexname || ': ' || hint, ', ')
+	is($updated->sql("SELECT string_agg(indexname || ': ' || hint, ', ')
 			FROM gpugraph_indexes WHERE hint ~ 'cannot be read|REINDEX INDEX: ' OR NOT valid"), '',
 		"$version: updated: no index is lost");
 	for my $rel (grep { $_ ne 'none' } @rels)
 	{
-		cmp_ok($updated->safe_psql('postgres', "SELECT gpugraph_prewarm('${rel}_idx')"), '>', 0,
+		cmp_ok($updated->sql("SELECT gpugraph_prewarm('${rel}_idx')"), '>', 0,
 			"$version: updated: $rel comes to a device");
 	}
 	all_found($updated, "$version: updated, on a device");
-	is($updated->safe_psql('postgres', "SELECT bool_or(gpugraph_merge(i.indexrelid))
+	is($updated->sql("SELECT bool_or(gpugraph_merge(i.indexrelid))
 			FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 			JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'gpugraph' AND c.relkind = 'i'"),
 		't', "$version: updated: merged");

@@ -6,15 +6,15 @@ my $primary = new_node('primary', init => { allows_streaming => 1 });
 my $replica = start_standby($primary, 'replica',
 	"max_standby_streaming_delay = 0\nhot_standby_feedback = off\n");
 make_items($primary, 2000, 8);
-$primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
+$primary->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
 $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
 
 # some of its rows are read
 my $cursor = start_cursor($replica);
-$primary->safe_psql('postgres', 'CREATE TABLE kept AS SELECT * FROM items; DELETE FROM items');
-$primary->safe_psql('postgres', 'VACUUM (FREEZE) items');
-$primary->safe_psql('postgres', 'VACUUM (FREEZE) items');
-$primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 100000, cat, big, val FROM kept');
+$primary->sql('CREATE TABLE kept AS SELECT * FROM items; DELETE FROM items');
+$primary->sql('VACUUM (FREEZE) items');
+$primary->sql('VACUUM (FREEZE) items');
+$primary->sql('INSERT INTO items SELECT id + 100000, cat, big, val FROM kept');
 $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
 
 $cursor->{in} .= "FETCH ALL FROM c;\nCOMMIT;\n\\q\n";

@@ -7,10 +7,10 @@ use Residency;
 my $primary = service_node('primary', init => { allows_streaming => 1 });
 # So many rows that a device is asked from the first query on, whatever merges make of them. They
 # are in one cluster: in many small ones a walk can miss a row.
-$primary->safe_psql('postgres', "SELECT make_data('items', 6000, 16, 1);
+$primary->sql("SELECT make_data('items', 6000, 16, 1);
 	SELECT make_queries('items', 20);
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)");
-$primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300);
+$primary->sql('ALTER INDEX items_idx SET (seal_rows = 300);
 	CREATE SEQUENCE ids START 100000; ALTER DATABASE postgres SET enable_seqscan = off');
 $primary->backup('backup');
 my @replicas = map {
@@ -21,13 +21,12 @@ my @replicas = map {
 	$node->start;
 	$node;
 } 1 .. 2;
-$_->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')") for $primary, @replicas;
+$_->sql("SELECT gpugraph_prewarm('items_idx')") for $primary, @replicas;
 truth_by_device($_, $_->name . ', at first') for @replicas;
 
 # What the primary acknowledges has been replayed on one replica.
-$primary->append_conf('postgresql.conf',
+reload_with($primary,
 	"synchronous_standby_names = 'replica1'\nsynchronous_commit = remote_apply\n");
-$primary->reload;
 ok($primary->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'"),
 	'a synchronous replica');
@@ -59,7 +58,7 @@ sub acknowledged_rows
 	my @ids = map { $_->{out} =~ /(\d+)\n/g } @sessions;
 
 	cmp_ok(scalar @ids, '>', 20, "$what: rows were inserted");
-	is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*)
+	is($node->sql('SET enable_seqscan = off; SELECT count(*)
 		FROM unnest(ARRAY[' . join(',', @ids) . ']) u(id) JOIN items USING (id),
 		LATERAL (SELECT id FROM items n ORDER BY n.val <-> items.val LIMIT 1) n
 		WHERE n.id = items.id'), scalar @ids, "$what: all of them are found");
@@ -77,18 +76,18 @@ my $changes = start_pgbench($primary, '--client=1 --time=600',
 my $vacuums = repeat_psql($primary, 120, 'VACUUM items', 1);
 
 # ---- the primary is lost, when both loads are well under way
-ok(defined wait_for(sub { $inserts[0]{harness}->pump_nb; (() = $inserts[0]{out} =~ /\n/g) >= 200 }),
+ok_in_time(sub { $inserts[0]{harness}->pump_nb; (() = $inserts[0]{out} =~ /\n/g) >= 200 },
 	'a load on the primary');
-ok(defined wait_for(sub {
+ok_in_time(sub {
 	return !grep { (answered_by($replicas[$_]))[0] <= $before[$_] + 100 ||
-			of_index($replicas[$_], 'generation') < 5 } 0 .. 1; }),
+			of_index($replicas[$_], 'generation') < 5 } 0 .. 1; },
 	'the replicas\' devices answer beside it, and follow merges');
 kill_9_server($primary);
 finish_psql($_) for @inserts, $changes, $vacuums;
 
 # The replica that has received more becomes the primary: the other one could not follow it back. It
 # has all that was acknowledged, whichever it is.
-sub received { return $_[0]->safe_psql('postgres', "SELECT pg_last_wal_receive_lsn() - '0/0'") }
+sub received { return $_[0]->sql("SELECT pg_last_wal_receive_lsn() - '0/0'") }
 ok($_->poll_query_until('postgres', 'SELECT count(*) = 0 FROM pg_stat_wal_receiver'),
 	$_->name . ' has lost its primary') for @replicas;
 if (received($replicas[1]) > received($replicas[0]))
@@ -113,7 +112,7 @@ acknowledged_rows($replicas[0], 'the new primary', $more);
 $replicas[0]->wait_for_catchup($replicas[1], 'replay', $replicas[0]->lsn('insert'));
 acknowledged_rows($replicas[1], 'the replica that follows', @inserts, $more);
 # while merges go on, devices are late now and then
-$replicas[0]->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+$replicas[0]->sql("SELECT gpugraph_merge('items_idx')");
 $replicas[0]->wait_for_catchup($replicas[1], 'replay', $replicas[0]->lsn('insert'));
 for my $i (0 .. 1)
 {
@@ -121,9 +120,8 @@ for my $i (0 .. 1)
 
 	unlike($looks[$i]{err}, qr/ERROR|abort/, "$name: no answer was wrong");
 	like($looks[$i]{out}, qr/transactions actually processed: \d{3,}/, "$name: many answers");
-	cmp_ok((answered_by($replicas[$i]))[0] - $before[$i], '>', 100,
-		"$name: its device answered");
-	$replicas[$i]->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	cmp_ok((answered_by($replicas[$i]))[0] - $before[$i], '>', 100, "$name: its device answered");
+	$replicas[$i]->sql("SELECT gpugraph_prewarm('items_idx')");
 	# a query that meets the end of a load is the CPU's
 	my $seen;
 	wait_for(sub { $seen = truth($replicas[$i]); return $seen !~ /^1\.0000/ || $seen =~ / 0$/ });

@@ -5,7 +5,7 @@ use Residency;
 use Time::HiRes qw(usleep);
 
 my $node = service_node('append', conf => "gpugraph.merge_workers = 0\n");
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 
 unserved {
 	sql(<<'SQL');
@@ -85,10 +85,10 @@ for my $step (1 .. 12)
 my ($after) = answered_by($node, 'items_idx');
 cmp_ok($after - $before, '>', 12 * 20, 'the device answers');
 is(of_device($node, 'failed_loads'), 0, 'no refresh failed');
-ok(defined wait_for(sub {
+ok_in_time(sub {
 	my @pids = map { insert(700); refreshed(); loader() } 1 .. 2;
 	return $pids[0] ne '' && $pids[0] eq $pids[1];
-}), 'a loader brings more than one refresh');
+}, 'a loader brings more than one refresh');
 index_is_complete($node, 'grown');
 
 # ---- a merge leaves the delta on the device
@@ -113,8 +113,7 @@ ok(refreshed(), 'it grows on');
 is(differ(), 0, 'answers are exact');
 my $generation = of_index($node, 'generation');
 sql('ALTER INDEX items_idx SET (seal_rows = 500); VACUUM items');
-ok(defined wait_for(sub { sql($ask); of_index($node, 'generation') > $generation }),
-	'the delta is sealed');
+ok_in_time(sub { sql($ask); of_index($node, 'generation') > $generation }, 'the delta is sealed');
 insert(1400);
 ok(refreshed(), 'and begins anew');
 is(differ(), 0, 'answers are exact');
@@ -129,7 +128,7 @@ insert(1400);
 ok(refreshed(), 'one that was terminated is replaced');
 is(differ(), 0, 'answers are exact');
 
-$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
+$node->sql('CREATE DATABASE other TEMPLATE postgres');
 $node->safe_psql('other', "SELECT gpugraph_prewarm('items_idx')");
 for (1 .. 3)
 {
@@ -139,7 +138,7 @@ for (1 .. 3)
 	usleep(100_000);
 }
 is(($node->psql('postgres', 'DROP DATABASE other'))[0], 0, 'the database can be dropped');
-ok(defined wait_for(sub { loader() eq '' }), 'it leaves');
+ok_in_time(sub { loader() eq '' }, 'it leaves');
 insert(1400);
 ok(refreshed(), 'and another comes');
 is(differ(), 0, 'answers are exact');

@@ -17,23 +17,12 @@ sub make_index
 	my ($columns, $options, $share) = @_;
 
 	leave_room($node, 'items_idx', 1000);
-	$node->safe_psql('postgres', <<"SQL");
+	$node->sql(<<"SQL");
 DROP INDEX items_idx;
 CREATE INDEX items_idx ON items USING gpugraph ($columns) WITH (seal_rows = 0 $options);
 SELECT gpugraph_prewarm('items_idx');
 SQL
-	leave_room($node, 'items_idx', int(of_index($node, 'bytes') * ($share || 0.65) / 1048576));
-	$node->psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-	return of_index($node, "concat_ws(' ', state, coded_segments, rowless_segments,
-		missing_segments)");
-}
-
-sub last_scan
-{
-	my ($sql, $columns) = @_;
-
-	return $node->safe_psql('postgres',
-		"$fast; $sql \\g /dev/null\nSELECT $columns FROM gpugraph_last_scan()");
+	return load_within($node, 'items_idx', of_index($node, 'bytes') * ($share || 0.65) / 1048576);
 }
 
 # Distances of all queries' nearest rows that pass, which do not name equal ones.
@@ -57,15 +46,15 @@ sub is_exact
 	my ($gpu, $cpu) = answered_by($node);
 	my $plan = $options{plan} || $fast;
 
-	my $found = $node->safe_psql('postgres', "$plan; $sql");
+	my $found = $node->sql("$plan; $sql");
 	my ($gpu_after, $cpu_after) = answered_by($node);
-	my $truth = $node->safe_psql('postgres', "$slow; $sql");
+	my $truth = $node->sql("$slow; $sql");
 
 	if (!is($found, $truth, "$what: $filter LIMIT $limit"))
 	{
 		# it failed once, on a busy machine, and nobody knows why
-		diag($node->safe_psql('postgres', "$plan; $sql") eq $truth ? 'right' : 'wrong again');
-		diag($node->safe_psql('postgres', "$plan; EXPLAIN (ANALYZE, VERBOSE) $sql;
+		diag($node->sql("$plan; $sql") eq $truth ? 'right' : 'wrong again');
+		diag($node->sql("$plan; EXPLAIN (ANALYZE, VERBOSE) $sql;
 			SELECT * FROM gpugraph_last_scan(); SELECT * FROM gpugraph_stat_index"));
 	}
 	is(join(' ', $gpu_after - $gpu, $cpu_after - $cpu), $options{answers} || '20 0',
@@ -74,7 +63,7 @@ sub is_exact
 }
 
 make_items($node, 26000, 64);
-is(make_index('val vector_l2_ops, cat, big', ''), 'ready 1 1 0', 'codes alone');
+is(make_index('val vector_l2_ops, cat, big', ''), 'ready 1 0 1 0 device', 'codes alone');
 for my $case ([ 'cat = 3', 10 ], [ 'cat < 6', 100 ], [ 'big = 7', 10 ], [ 'big = 7', 100 ],
 	[ 'cat = 3 AND big > 250', 7 ], [ 'cat IN (1, 4, 9) AND big <> 59', 50 ], [ 'cat > 90', 10 ])
 {
@@ -83,7 +72,7 @@ for my $case ([ 'cat = 3', 10 ], [ 'cat < 6', 100 ], [ 'big = 7', 10 ], [ 'big =
 
 # clients that wait together share batches, and each has its own answer
 my $own = '(SELECT val FROM queries WHERE q = 1 + pg_backend_pid() % 20)';
-$node->safe_psql('postgres', <<"SQL");
+$node->sql(<<"SQL");
 $slow;
 CREATE TABLE answers AS SELECT q, c, array(SELECT (items.val <-> queries.val)::real FROM items
 	WHERE cat = c ORDER BY 1 LIMIT 10) AS d FROM queries, generate_series(0, 6) c;
@@ -102,16 +91,16 @@ cmp_ok($batches_after - $batches, '<=', 4, '... of few batches');
 
 # fewer rows are measured than match
 my $query = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';
-my ($engine, $filter, $matches, $reranked) = split /\|/, last_scan(
+my ($engine, $filter, $matches, $reranked) = split /\|/, last_scan($node,
 	"SELECT id FROM items WHERE cat < 8 $query LIMIT 10", 'engine, filter, matches, reranked');
 is("$engine $filter $matches", 'gpu exact 4160', 'what a scan tells');
 cmp_ok($reranked, '>=', 10, 'rows that the backend measured');
 cmp_ok($reranked, '<', 2000, '... are not all that match');
 
 # a longer answer than the list of bounds begins with the device, where it is not known before
-is(last_scan("SELECT id FROM items WHERE cat < 8 $query LIMIT 600", 'engine'), 'cpu',
+is(last_scan($node, "SELECT id FROM items WHERE cat < 8 $query LIMIT 600", 'engine'), 'cpu',
 	'an answer that the list is too short for');
-is($node->safe_psql('postgres', <<"SQL"), '4160|t|t', 'a cursor that goes on to the end');
+is($node->sql(<<"SQL"), '4160|t|t', 'a cursor that goes on to the end');
 $fast;
 CREATE TEMP TABLE rows (n serial, id int, d float8);
 DO \$\$
@@ -125,22 +114,22 @@ END \$\$;
 SELECT count(DISTINCT id), bool_and(d > before - 1e-5), max(n) = 4160
 	FROM (SELECT n, id, d, lag(d, 1, d) OVER (ORDER BY n) AS before FROM rows) s
 SQL
-is(last_scan("SELECT id FROM items WHERE cat < 8 $query", 'engine, rows, matches'),
+is(last_scan($node, "SELECT id FROM items WHERE cat < 8 $query", 'engine, rows, matches'),
 	'gpu|4160|4160', 'which the device began');
-my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $fast;
-	SELECT count(*) FROM (SELECT id FROM items WHERE cat < 8 $query) s");
-like($err, qr/has codes and no vectors/, 'engine cuda says that the end is the CPU\'s');
+like(error_of($node, "SET gpugraph.engine = cuda; $fast;
+	SELECT count(*) FROM (SELECT id FROM items WHERE cat < 8 $query) s"),
+	qr/has codes and no vectors/, 'engine cuda says that the end is the CPU\'s');
 
 # bitmaps of another index
-$node->safe_psql('postgres', 'CREATE INDEX items_id_idx ON items ((id % 37)); ANALYZE items');
+$node->sql('CREATE INDEX items_id_idx ON items ((id % 37)); ANALYZE items');
 my $bitmap = 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.engine = cuda';
-like($node->safe_psql('postgres', "$bitmap; EXPLAIN SELECT id FROM items WHERE id % 37 = 5 $query
+like($node->sql("$bitmap; EXPLAIN SELECT id FROM items WHERE id % 37 = 5 $query
 	LIMIT 10"), qr/GpugraphBitmapScan/, 'the planner restricts a scan to a bitmap');
 is_exact('bitmap', 'id % 37 = 5', 10, plan => $bitmap);
 is_exact('bitmap', 'id % 37 IN (5, 6, 11)', 60, plan => $bitmap);
 
 # ---- rows that come and go, and cancelled statements
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO items SELECT id + 50000, cat, big, val FROM items WHERE id % 10 = 0;
 INSERT INTO items SELECT id + 80000, cat, big, (SELECT val FROM items WHERE id = 53) FROM items
 	WHERE id <= 700;
@@ -153,34 +142,36 @@ for my $ms (1 .. 8)
 	$node->psql('postgres', "SET statement_timeout = $ms; $fast; " . nearest('cat < 6', 50, '<->'));
 }
 is_exact('after statements that were cancelled', 'cat < 6', 50);
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('VACUUM items');
 is_exact('after VACUUM', 'cat = 3', 10);
-$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_merge('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 is(of_index($node, 'rowless_segments'), '1', 'a merged segment has codes alone');
 is_exact('after a merge, equal rows', 'big = 53', 60);
 is_exact('after a merge', 'cat < 5', 100);
 
 # ---- segments, orders of rows, other types and distances
-is(make_index('val vector_l2_ops, cat, big', ', segment_rows = 11000'), 'ready 3 3 0', 'segments');
+is(make_index('val vector_l2_ops, cat, big', ', segment_rows = 11000'), 'ready 3 0 3 0 device',
+	'segments');
 is_exact('segments', 'cat = 3', 10);
 is_exact('segments', 'big < 60', 100);
 is_exact('segments, relaxed', 'cat = 3', 10,
 	plan => "$fast; SET gpugraph.iterative_scan = relaxed_order");
 is_exact('segments, off', 'cat = 3', 10, plan => "$fast; SET gpugraph.iterative_scan = off",
 	answers => '0 20');
-is(make_index('val vector_cosine_ops, cat', ''), 'ready 1 1 0', 'cosine');
+is(make_index('val vector_cosine_ops, cat', ''), 'ready 1 0 1 0 device', 'cosine');
 is_exact('cosine', 'cat = 3', 10, operator => '<=>');
 is_exact('cosine', 'cat < 6', 100, operator => '<=>');
-is(make_index('val vector_l2_ops, cat', ", storage = 'float16'", 0.8), 'ready 1 1 0', 'float16');
+is(make_index('val vector_l2_ops, cat', ", storage = 'float16'", 0.8), 'ready 1 0 1 0 device',
+	'float16');
 is_exact('float16', 'cat = 3', 10);
 is_exact('float16', 'cat < 6', 100);
-is(make_index('val vector_ip_ops, cat', ''), 'ready 1 1 0', 'inner product');
+is(make_index('val vector_ip_ops, cat', ''), 'ready 1 0 1 0 device', 'inner product');
 is_exact('inner product', 'cat = 3', 10, operator => '<#>', answers => '0 20');
-$node->safe_psql('postgres', 'DROP INDEX items_idx;
+$node->sql('DROP INDEX items_idx;
 	ALTER TABLE items ALTER val TYPE halfvec(64);
 	CREATE INDEX items_idx ON items USING gpugraph (val halfvec_l2_ops);
 	ALTER TABLE queries ALTER val TYPE halfvec(64)');
-is(make_index('val halfvec_cosine_ops, cat', '', 0.8), 'ready 1 1 0', 'halfvec');
+is(make_index('val halfvec_cosine_ops, cat', '', 0.8), 'ready 1 0 1 0 device', 'halfvec');
 is_exact('halfvec', 'cat = 3', 10, operator => '<=>');
 finish_test($node);

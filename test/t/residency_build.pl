@@ -14,21 +14,20 @@ truth_by_device($node, 'the first queries');
 is(of_device($node, "loads || ' ' || failed_loads"), '1 0', 'no other load was needed');
 
 # ---- rows that come later
-$node->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 100000, cat, big, val FROM items LIMIT 100');
+$node->sql('INSERT INTO items SELECT id + 100000, cat, big, val FROM items LIMIT 100');
 truth_by_device($node, 'after an insert');
 index_is_complete($node, 'after an insert');
 
 # ---- REINDEX: another file, handed over as well
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+$node->sql('REINDEX INDEX items_idx');
 is(wait_for_state($node, 'ready'), 'ready', 'after REINDEX');
 truth_by_device($node, 'after REINDEX');
-$node->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY items_idx');
+$node->sql('REINDEX INDEX CONCURRENTLY items_idx');
 is(wait_for_state($node, 'ready'), 'ready', 'after REINDEX CONCURRENTLY');
 truth_by_device($node, 'after REINDEX CONCURRENTLY');
 
 # ---- storage, operator classes and copies of rows
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE twins AS SELECT id, cat, big, val FROM items
 	UNION ALL SELECT id + 200000, cat, big, val FROM items;
 CREATE INDEX twins_idx ON twins USING gpugraph (val vector_l2_ops);
@@ -43,25 +42,23 @@ for my $rel (qw(twins halves))
 }
 
 # ---- a transaction that comes to nothing
-ok(defined wait_for(sub { of_device($node, 'resident_indexes') == 3 }),
-	'what REINDEX replaced is gone');
+ok_in_time(sub { of_device($node, 'resident_indexes') == 3 }, 'what REINDEX replaced is gone');
 my $bytes = of_device($node, 'resident_bytes');
 for my $end ('ROLLBACK', 'SELECT 1 / 0')
 {
 	$node->psql('postgres',
 		"BEGIN; CREATE INDEX other_idx ON items USING gpugraph (val vector_ip_ops); $end");
-	ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }),
+	ok_in_time(sub { of_device($node, 'resident_bytes') == $bytes },
 		"$end: the device has its memory back");
 }
 $node->psql('postgres',
 	'BEGIN; SAVEPOINT s; CREATE INDEX other_idx ON items USING gpugraph (val vector_ip_ops);
 	ROLLBACK TO s; COMMIT');
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }), 'ROLLBACK TO: the same');
+ok_in_time(sub { of_device($node, 'resident_bytes') == $bytes }, 'ROLLBACK TO: the same');
 
 # ---- or that is cut off while the index is handed over and written
 my $start = time;
-$node->safe_psql('postgres',
-	'BEGIN; CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops); ROLLBACK');
+$node->sql('BEGIN; CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops); ROLLBACK');
 my $whole = time - $start;
 my $cut = 0;
 for my $step (1 .. 24)
@@ -72,15 +69,14 @@ for my $step (1 .. 24)
 		CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops)");
 
 	$cut++ if $err =~ /statement timeout/;
-	$node->safe_psql('postgres', 'DROP INDEX other_idx') if $rc == 0;
+	$node->sql('DROP INDEX other_idx') if $rc == 0;
 }
 cmp_ok($cut, '>', 0, "$cut of 24 builds were cut off");
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }), 'cut off: the same');
+ok_in_time(sub { of_device($node, 'resident_bytes') == $bytes }, 'cut off: the same');
 truth_by_device($node, 'after that');
 
 # ---- within the transaction the session searches what it made by itself
-is( $node->safe_psql('postgres',
-	<<'SQL'), "10\n0", 'an index made by this transaction is searched on the CPU');
+is( $node->sql(<<'SQL'), "10\n0", 'an index made by this transaction is searched on the CPU');
 BEGIN;
 CREATE INDEX other_idx ON halves USING gpugraph (val vector_l1_ops);
 SET LOCAL enable_seqscan = off;
@@ -97,35 +93,33 @@ for my $fault (qw(device_memory load))
 		"SET gpugraph.fault = $fault;
 		CREATE INDEX ${fault}_idx ON twins USING gpugraph (val vector_cosine_ops)"))[0],
 		0, "fault $fault: CREATE INDEX succeeds");
-	is($node->safe_psql('postgres', "SELECT gpugraph_check('${fault}_idx', true)"), '',
+	is($node->sql("SELECT gpugraph_check('${fault}_idx', true)"), '',
 		"fault $fault: the index is sound");
 }
 
 # ---- so many bytes that they are written, handed over and given back in several pieces
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 DROP TABLE queries;
 SELECT make_data('wide', 4000, 1000, 40);
 SELECT make_queries('wide', 20);
 SQL
 for my $workers (0, 1, 4)
 {
-	$node->safe_psql('postgres',
-		"SET max_parallel_maintenance_workers = $workers;
+	$node->sql("SET max_parallel_maintenance_workers = $workers;
 		CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops)");
 	is(state_of($node, 'wide_idx'), 'ready', "in pieces, $workers workers: on the device");
 	truth_by_device($node, "in pieces, $workers workers", 'wide');
 	index_is_complete($node, "in pieces, $workers workers", 'wide');
-	$node->safe_psql('postgres', 'DROP INDEX wide_idx');
+	$node->sql('DROP INDEX wide_idx');
 }
 
 # ---- of a device without room for both, the copy that REINDEX replaces makes room, though it was
 # loaded only just now, and nothing else does
-$node->safe_psql('postgres', 'CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops)');
+$node->sql('CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops)');
 leave_room($node, 'wide_idx', int(of_index($node, 'bytes', 'wide_idx') * 1.5 / 1048576));
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-$node->safe_psql('postgres',
-	"SET gpugraph.fault = load_stall; SELECT gpugraph_prewarm('wide_idx')");
-$node->safe_psql('postgres', 'REINDEX INDEX wide_idx');
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SET gpugraph.fault = load_stall; SELECT gpugraph_prewarm('wide_idx')");
+$node->sql('REINDEX INDEX wide_idx');
 is(state_of($node, 'wide_idx'), 'ready', 'REINDEX has the room of the copy that it replaces');
 is(state_of($node), 'ready', 'and no other index gave way');
 truth_by_device($node, 'after REINDEX', 'wide');

@@ -16,7 +16,7 @@ CONF
 
 # rows that are equal, updated, dead, and of a delta
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 SELECT setseed(0.75);
 SELECT make_data('few', 3000, 32, 40);
 CREATE TABLE items (id int, cat int, big int, val vector(32)) WITH (autovacuum_enabled = off);
@@ -57,14 +57,12 @@ BEGIN
 END $$;
 SQL
 };
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 
 my $bytes = sql("SELECT gpugraph_prewarm('items_idx')");
 is(sql("SELECT segments FROM gpugraph_index_info('items_idx')"), 5, 'several segments');
-$node->append_conf('postgresql.conf',
-	'gpugraph.device_memory = ' . (int($bytes / 2 / 1048576) + 1) . 'MB');
-$node->reload;
-ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'on the device in part');
+reload_with($node, 'gpugraph.device_memory = ' . (int($bytes / 2 / 1048576) + 1) . 'MB');
+ok_in_time(sub { state_of($node) eq 'partial' }, 'on the device in part');
 cmp_ok(of_index($node, 'missing_segments'), '>=', 2, 'segments are missing');
 
 # The queries of a call that were answered by both, and the batches of the device meanwhile.
@@ -110,7 +108,7 @@ is(sql("SET gpugraph.itopk_size = 500; SELECT count(*) FROM queries, LATERAL (SE
 			FROM items ORDER BY 2 LIMIT 10) t) t
 	WHERE q <= 40 AND ids <> (SELECT array_agg(id ORDER BY d, id) FROM by_search(10) s
 		WHERE s.q = queries.q)"), 0, 'exact lists are those of the table');
-like(($node->psql('postgres', "SET gpugraph.engine = cuda; SELECT * FROM by_search(3)"))[2],
+like(error_of($node, "SET gpugraph.engine = cuda; SELECT * FROM by_search(3)"),
 	qr/no GPU can search index "items_idx".*Only some segments/s,
 	'under gpugraph.engine = cuda it is an error');
 
@@ -128,10 +126,10 @@ is(finish_psql($session) . $session->{out}, "10\n", 'and all is evicted: it goes
 
 # ---- cancelled while the device has the request: its next one is answered
 sql("SELECT gpugraph_prewarm('items_idx')");
-my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.fault = stall;
-	SET statement_timeout = '200ms'; SELECT count(*) FROM by_search(50)");
-like($err, qr/statement timeout/, 'cancelled');
-ok(defined wait_for(sub { (asked('SET work_mem = 64', 10))[0] eq 'gpu, cpu' }),
+like(error_of($node, "SET gpugraph.fault = stall;
+	SET statement_timeout = '200ms'; SELECT count(*) FROM by_search(50)"),
+	qr/statement timeout/, 'cancelled');
+ok_in_time(sub { (asked('SET work_mem = 64', 10))[0] eq 'gpu, cpu' },
 	'the device answers the next one');
 
 # ---- an error of the CPU's part: the request is given up, and nothing is lost
@@ -142,14 +140,13 @@ my $directory = read_directory($file);
 # the largest one is not there: of equally many nodes that with more rows
 my $large = (sort { $b->[1] <=> $a->[1] || $b->[2] <=> $a->[2] || $b->[0] <=> $a->[0] }
 	@{ $directory->{segments} })[0][0];
-my ($pivots) = grep { $_->[2] == $large && $_->[3] == PIVOTS }
-	@{ $directory->{extents} };
+my ($pivots) = grep { $_->[2] == $large && $_->[3] == PIVOTS } @{ $directory->{extents} };
 my $page = read_page($file, $pivots->[0]);
 substr($page, PAGE - STAMP, 8) = "\0" x 8;
 write_page($file, $pivots->[0], $page);
 $node->start;
 wait_for(sub { of_device($node, 'state') eq 'up' });
-ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'in part after a restart');
+ok_in_time(sub { state_of($node) eq 'partial' }, 'in part after a restart');
 is(sql(<<'SQL'), 'XX002 XX002', 'the errors of a scan and of a search');
 CREATE FUNCTION fails(statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN

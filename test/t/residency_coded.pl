@@ -6,7 +6,7 @@ use Residency;
 
 my $node = service_node('coded', init => { allows_streaming => 1 });
 make_items($node, 12000, 64);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 DROP INDEX items_idx;
 ALTER TABLE items SET (parallel_workers = 2);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
@@ -17,18 +17,13 @@ my $missed = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cuda' ? 0.025 : 0.005;
 my $fast = 'SET enable_seqscan = off; SET enable_sort = off';
 my $query = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';
 
-sub form
-{
-	return of_index($node, "concat_ws(' ', state, coded_segments, rowless_segments)");
-}
-
 # Rows of all queries, nearest first, by the device or by the CPU.
 sub rows_by
 {
 	my ($on, $engine, $rel) = @_;
 	$rel ||= 'items';
 
-	return $on->safe_psql('postgres', <<"SQL");
+	return $on->sql(<<"SQL");
 $fast;
 SET gpugraph.engine = $engine;
 SELECT q, id FROM queries,
@@ -44,12 +39,12 @@ sub answers_rightly
 	my ($what, $rel) = @_;
 	$rel ||= 'items';
 	my ($recall, $gpu) = split / /, truth($node, $rel);
-	my $by_cpu = $node->safe_psql('postgres',
+	my $by_cpu = $node->sql(
 		"SET gpugraph.engine = cpu; SELECT recall('$rel', '<->', 10)") - $missed;
 
 	cmp_ok($recall, '>=', $by_cpu, "$what: recall");
 	is($gpu, 20, "$what: by the device");
-	cmp_ok($node->safe_psql('postgres', <<"SQL"), '>=', $by_cpu, "$what: many queries in one call");
+	cmp_ok($node->sql(<<"SQL"), '>=', $by_cpu, "$what: many queries in one call");
 SELECT count(*) / 200.0 FROM gpugraph_search('${rel}_idx',
 	(SELECT array_agg(val ORDER BY q) FROM queries), 10) s
 JOIN queries ON q = s.query
@@ -59,17 +54,17 @@ SQL
 	return;
 }
 
-is(form(), 'ready 1 1', 'a builder hands it over');
+is(form_of($node), 'ready 1 0 1 0 device', 'a builder hands it over');
 answers_rightly('built');
 my $built = rows_by($node, 'cuda');
 
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-is(form(), 'ready 1 1', 'loaded from its pages');
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
+is(form_of($node), 'ready 1 0 1 0 device', 'loaded from its pages');
 is(rows_by($node, 'cuda'), $built, 'codes of pages are those that the device made');
 is(rows_by($node, 'cpu'), $built, 'and the CPU finds the same rows');
-is($node->safe_psql('postgres', "$fast;
+is($node->sql("$fast;
 	SET gpugraph.rerank_size = 47; SELECT id FROM items $query LIMIT 10 \\g /dev/null\n" .
 	'SELECT engine, widenings, reranked FROM gpugraph_last_scan()'), 'gpu|0|47',
 	'one list has what the table is read for');
@@ -79,7 +74,7 @@ for my $case ([ 'iterative_scan = strict_order', 3, 20 * 30 ],
 	[ 'iterative_scan = strict_order', 10, 20 * 47 ], [ 'rerank_size = 40', 10, 20 * 40 ])
 {
 	my ($setting, $limit, $most) = @$case;
-	my $answers = $node->safe_psql('postgres', <<"SQL");
+	my $answers = $node->sql(<<"SQL");
 SET gpugraph.$setting; $fast;
 CREATE TEMP TABLE scans (q int, id bigint, reranked bigint);
 DO \$\$ BEGIN FOR i IN 1 .. 20 LOOP
@@ -101,7 +96,7 @@ SQL
 }
 for my $order (qw(strict_order relaxed_order off))
 {
-	is($node->safe_psql('postgres', "SET gpugraph.iterative_scan = $order; $fast;
+	is($node->sql("SET gpugraph.iterative_scan = $order; $fast;
 		SELECT count(*), count(*) FILTER (WHERE d < before) > 2
 		FROM (SELECT d, lag(d) OVER () AS before
 			FROM (SELECT val <-> (SELECT val FROM queries WHERE q = 1) AS d
@@ -109,36 +104,33 @@ for my $order (qw(strict_order relaxed_order off))
 }
 
 # ---- what measures all rows
-is($node->safe_psql('postgres', "$fast; SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3
+is($node->sql("$fast; SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3
 	$query LIMIT 10) s \\g /dev/null\nSELECT engine, reason FROM gpugraph_last_scan()"),
 	'cpu|The index, or the GPU\'s copy of it, has codes and no vectors.', 'a filter is the CPU\'s');
-my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $fast;
-	SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3 $query LIMIT 10) s");
-like($err, qr/has codes and no vectors/, 'engine cuda says so');
+like(error_of($node, "SET gpugraph.engine = cuda; $fast;
+	SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3 $query LIMIT 10) s"),
+	qr/has codes and no vectors/, 'engine cuda says so');
 my $many = "SELECT id FROM items WHERE cat < 25 $query LIMIT 10";
-is($node->safe_psql('postgres', "$fast; $many \\g /dev/null
+is($node->sql("$fast; $many \\g /dev/null
 	SELECT engine FROM gpugraph_last_scan()"), 'gpu', 'but one that many rows pass is walked');
-is($node->safe_psql('postgres', "$fast; $many"),
-	$node->safe_psql('postgres', "$fast; SET gpugraph.engine = cpu; $many"), 'and finds as much');
+is($node->sql("$fast; $many"),
+	$node->sql("$fast; SET gpugraph.engine = cpu; $many"), 'and finds as much');
 
-# ---- rows that come and go; no two are equal
-$node->safe_psql('postgres', <<'SQL');
-INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0;
-DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000);
-SQL
+# ---- rows that come and go
+rows_come_and_go($node);
 answers_rightly('rows of the delta, and dead ones');
-$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
-is(form(), 'ready 1 1', 'a merge brings its segment');
+$node->sql("SELECT gpugraph_merge('items_idx')");
+is(form_of($node), 'ready 1 0 1 0 device', 'a merge brings its segment');
 answers_rightly('merged');
 my $merged = rows_by($node, 'cuda');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx')");
 wait_for_state($node, 'absent');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 is(rows_by($node, 'cuda'), $merged, 'the merge brought the codes that it wrote');
 index_is_complete($node, 'merged');
 
 # ---- a large segment and a small one, which is measured by codes
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE part AS SELECT id, cat, val FROM items WHERE id % 2 = 0;
 CREATE INDEX part_idx ON part USING gpugraph (val vector_l2_ops)
 	WITH (storage = int8, seal_rows = 0, segment_rows = 4500);
@@ -150,7 +142,7 @@ answers_rightly('segments', 'part');
 my $standby = start_standby($node, 'coded_standby');
 $node->wait_for_catchup($standby);
 wait_for(sub { of_device($standby, 'state') eq 'up' });
-$standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$standby->sql("SELECT gpugraph_prewarm('items_idx')");
 is(state_of($standby), 'ready', 'on a standby');
 is(rows_by($standby, 'cuda'), $merged, 'with the same answers');
 finish_test($standby, $node);

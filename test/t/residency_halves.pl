@@ -12,22 +12,11 @@ CONF
 my $fast = 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.engine = cuda;';
 my $exact = 'SET enable_indexscan = off; SET enable_bitmapscan = off;';
 
-# Load the index anew where there is room for so much of full rows: "state coded halved rowless".
-sub load_within
+# Load the index anew where there is room for three quarters of full rows.
+sub load_less
 {
-	my ($index, $bytes, $share) = @_;
-
-	leave_room($node, $index, int($bytes * $share / 1048576 + 0.5) || 1);
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('$index')");
-	return form($index);
-}
-
-sub form
-{
-	my ($index) = @_;
-
-	return of_index($node, "concat_ws(' ', state, coded_segments, halved_segments,
-		rowless_segments)", $index);
+	my ($index, $bytes) = @_;
+	return load_within($node, $index, $bytes * 0.75 / 1048576 + 0.5);
 }
 
 # Distances of the first $limit rows where $filter, for all queries: as the plan without the index
@@ -42,10 +31,10 @@ sub in_order
 			FROM items WHERE $filter ORDER BY val $op queries.val LIMIT $limit) s)
 			FROM queries ORDER BY q";
 		my ($gpu, $cpu) = answered_by($node);
-		my $answer = $node->safe_psql('postgres', "$fast $sql");
+		my $answer = $node->sql("$fast $sql");
 		my ($gpu_after, $cpu_after) = answered_by($node);
 		my @x = split /\s/, $answer;
-		my @y = split /\s/, $node->safe_psql('postgres', "$exact $sql");
+		my @y = split /\s/, $node->sql("$exact $sql");
 		my $differ = grep { abs($x[$_] - $y[$_]) > 1e-6 * abs($y[$_]) + 2e-7 } 0 .. $#y;
 
 		is(scalar(@x) . " $differ " . ($cpu_after - $cpu), scalar(@y) . ' 0 0',
@@ -69,7 +58,7 @@ sub in_order_by_angles
 		my ($truth, $halves, $found) = map {
 			my ($settings, $order, $more) = @$_;
 
-			[ split /\s/, $node->safe_psql('postgres', "$settings SELECT (
+			[ split /\s/, $node->sql("$settings SELECT (
 				SELECT string_agg(d::text, ' ') FROM (SELECT angle(val, far.val) AS d FROM (
 					SELECT val FROM items WHERE $filter ORDER BY $order LIMIT $limit
 				$more) s) FROM far ORDER BY q") ]
@@ -100,7 +89,7 @@ sub filters
 
 # ---- groups of rows that halves hardly tell apart
 # 150 of 60 rows; within a group they differ by 1e-4 where elements are some 0.5
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE items (id int, cat int, val vector(64));
 SELECT setseed(0.38);
 CREATE TABLE middles AS SELECT g, array_agg(random() - 0.5 ORDER BY i) AS m
@@ -116,14 +105,14 @@ ANALYZE items;
 SELECT gpugraph_prewarm('items_idx');
 SQL
 my $full = of_index($node, 'bytes');
-is(form('items_idx'), 'ready 0 0 0', 'full rows');
-is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'codes and halves');
+is(form_of($node), 'ready 0 0 0 0 device', 'full rows');
+is(load_less('items_idx', $full), 'ready 1 1 0 0 device', 'codes and halves');
 cmp_ok(of_index($node, 'bytes'), '<', 0.85 * $full, 'less memory than full rows take');
 in_order('groups', '<->', 10, 'true');
 in_order('groups', '<->', 60, 'true', filters());
 in_order('groups', '<->', 9000, 'cat < 70');
 # Rows that walks find late, some groups at most, come after all others.
-is($node->safe_psql('postgres', <<"SQL"), '9000 true', 'groups: a scan of all rows');
+is($node->sql(<<"SQL"), '9000 true', 'groups: a scan of all rows');
 $fast
 SELECT count(*) || ' ' || bool_and(d >= before * (1 - 1e-6) OR n > 9000 - 5 * 60) FROM (
 	SELECT n, d, lag(d, 1, d) OVER (ORDER BY n) AS before FROM (
@@ -132,29 +121,29 @@ SELECT count(*) || ' ' || bool_and(d >= before * (1 - 1e-6) OR n > 9000 - 5 * 60
 			ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s) r) t
 SQL
 my $many = 'SELECT q, round(avg(distance)::numeric, 7) FROM (%s) s GROUP BY q ORDER BY q';
-is($node->safe_psql('postgres', $fast . sprintf($many, "SELECT query AS q, distance
+is($node->sql($fast . sprintf($many, "SELECT query AS q, distance
 		FROM gpugraph_search('items_idx', (SELECT array_agg(val ORDER BY q) FROM queries), 10)")),
-	$node->safe_psql('postgres', $exact . sprintf($many, 'SELECT q, s.distance FROM queries,
+	$node->sql($exact . sprintf($many, 'SELECT q, s.distance FROM queries,
 		LATERAL (SELECT val <-> queries.val AS distance FROM items
 		ORDER BY val <-> queries.val LIMIT 10) s')), 'groups: many queries in one call');
 
 # ---- rows that come and go
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO items SELECT id + 20000, cat, val + array_fill(2e-5, ARRAY[64])::vector FROM items
 	WHERE id % 90 = 0;
 DELETE FROM items WHERE id % 70 = 0;
 SQL
 in_order('delta', '<->', 20, 'true', 'cat < 20');
-$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
-is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'a merged segment has halves, too');
+$node->sql("SELECT gpugraph_merge('items_idx')");
+is(load_less('items_idx', $full), 'ready 1 1 0 0 device', 'a merged segment has halves, too');
 in_order('after a merge', '<->', 20, 'true', 'cat < 20');
 
 # ---- other metrics
-$node->safe_psql('postgres', 'DROP INDEX items_idx;
+$node->sql('DROP INDEX items_idx;
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_cosine_ops, cat)
 		WITH (seal_rows = 0)');
-is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'cosine');
-$node->safe_psql('postgres', <<'SQL');
+is(load_less('items_idx', $full), 'ready 1 1 0 0 device', 'cosine');
+$node->sql(<<'SQL');
 CREATE FUNCTION angle(a vector, b vector) RETURNS float8 LANGUAGE sql AS $$
 	SELECT 1 - sum(x * y) / sqrt(sum(x * x)) / sqrt(sum(y * y))
 	FROM unnest(a::real[]::float8[], b::real[]::float8[]) s(x, y)
@@ -165,14 +154,14 @@ SQL
 my ($gpu, $cpu) = answered_by($node);
 in_order_by_angles('cosine', 20, 'cat < 20', 'cat BETWEEN 40 AND 55');
 is(join(' ', answered_by($node)), $gpu + 40 . " $cpu", 'cosine: all by the device');
-$node->safe_psql('postgres', 'DROP INDEX items_idx;
+$node->sql('DROP INDEX items_idx;
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_l1_ops)
 		WITH (seal_rows = 0, graph_degree = 24)');
-is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'L1');
+is(load_less('items_idx', $full), 'ready 1 1 0 0 device', 'L1');
 in_order('L1', '<+>', 20, 'id > 8000', 'id BETWEEN 100 AND 400');
-$node->safe_psql('postgres', 'DROP INDEX items_idx;
+$node->sql('DROP INDEX items_idx;
 	CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (seal_rows = 0)');
-is(load_within('items_idx', $full, 0.75), 'ready 1 0 1',
+is(load_less('items_idx', $full), 'ready 1 0 1 0 device',
 	'inner product: halves have no bound, codes alone');
 
 # ---- rows that do not bear half precision
@@ -182,9 +171,9 @@ for my $case ([ 'too large', 'val * $1', '1e6' ], [ 'too small', 'val * $1', '1e
 	my ($what, $expression, $by) = @$case;
 
 	$expression =~ s/\$1/array_fill($by, ARRAY[64])::vector/;
-	$node->safe_psql('postgres', "DROP TABLE IF EXISTS unfit;
+	$node->sql("DROP TABLE IF EXISTS unfit;
 		CREATE TABLE unfit AS SELECT id, $expression AS val FROM items;
 		CREATE INDEX unfit_idx ON unfit USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0)");
-	is(load_within('unfit_idx', $full, 0.75), 'ready 1 0 1', "$what: codes alone");
+	is(load_less('unfit_idx', $full), 'ready 1 0 1 0 device', "$what: codes alone");
 }
 finish_test($node);

@@ -14,7 +14,7 @@ gpugraph.device_timeout = 1s
 gpugraph.answer_chunks = 8
 CONF
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops);
 CREATE SEQUENCE further MINVALUE 100000;
 
@@ -120,14 +120,13 @@ index_is_complete($node, 'in the end');
 
 # ---- all comes back, and nothing is left in use
 my $up = "SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'";
-ok(defined wait_for(sub { return $node->safe_psql('postgres', $up) == 4; }), 'all devices are up');
+ok_in_time(sub { $node->sql($up) == 4 }, 'all devices are up');
 sql("SELECT gpugraph_evict('items_idx')", "SELECT gpugraph_evict('few_idx')");
 my $left = 'SELECT sum(slots), sum(answer_chunks), sum(loading), sum(staging_chunks),
 	sum(resident_bytes) FROM gpugraph_stat_device';
-ok(defined wait_for(sub { return $node->safe_psql('postgres', $left) eq '0|0|0|0|0'; }),
-	'no slot, chunk or load is left, and no memory of devices')
-	or diag($node->safe_psql('postgres', $left));
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('few_idx')");
+ok_in_time(sub { $node->sql($left) eq '0|0|0|0|0' },
+	'no slot, chunk or load is left, and no memory of devices') or diag($node->sql($left));
+$node->sql("SELECT gpugraph_prewarm('few_idx')");
 is(of_index($node, "state", 'few_idx'), 'ready', 'devices are of use again');
 is(log_lines($node, qr/(PANIC|TRAP|terminated by signal)/), 0, 'nothing bad is in the log');
 finish_test($node);

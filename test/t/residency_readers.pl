@@ -11,13 +11,13 @@ gpugraph.merge_workers = 0
 CONF
 unserved {
 	make_items($node, 12000, 16);
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE TABLE wide (id int, val vector(2100));
 CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops);
 SQL
 };
 # a delta of many units, rows of it dead; and one of rows that take two pages
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0;
 DELETE FROM items WHERE id % 7 = 1;
 VACUUM items;
@@ -33,15 +33,14 @@ my $loaders = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugr
 sub set_readers
 {
 	my ($n) = @_;
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.load_workers = $n");
-	$node->reload;
+	alter_system($node, "SET gpugraph.load_workers = $n");
 	return;
 }
 
 # Answers of the device, of both indexes.
 sub device_answers
 {
-	return $node->safe_psql('postgres', <<'SQL');
+	return $node->sql(<<'SQL');
 SET enable_seqscan = off;
 SET gpugraph.engine = cuda;
 SELECT q,
@@ -63,8 +62,7 @@ sub stalled_load
 	$$session = start_psql($node, 'SET gpugraph.engine = cuda', $prewarm);
 	wait_for(
 		sub {
-			@pids = split /\n/, $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity
+			@pids = split /\n/, $node->sql("SELECT pid FROM pg_stat_activity
 				WHERE backend_type = 'gpugraph loader' AND wait_event_type = 'Extension'
 				ORDER BY backend_start, pid");
 			return @pids == $n;
@@ -79,8 +77,7 @@ sub end_waiting
 {
 	my ($session, $how) = @_;
 
-	$node->safe_psql('postgres',
-		"SELECT $how(pid) FROM pg_stat_activity
+	$node->sql("SELECT $how(pid) FROM pg_stat_activity
 		WHERE backend_type = 'client backend' AND query LIKE 'SELECT gpugraph_prewarm%'");
 	return finish_psql($session);
 }
@@ -89,10 +86,8 @@ sub nothing_is_left
 {
 	my ($what) = @_;
 
-	ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 0; }),
-		"$what: no loader is left");
-	ok(defined wait_for(sub { return of_device($node, 'resident_bytes') == 0; }),
-		"$what: the device holds nothing");
+	ok_in_time(sub { $node->sql($loaders) == 0 }, "$what: no loader is left");
+	ok_in_time(sub { of_device($node, 'resident_bytes') == 0 }, "$what: the device holds nothing");
 	return;
 }
 
@@ -103,13 +98,12 @@ for my $n (1, 2, 4)
 	my $session;
 
 	set_readers($n);
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'), gpugraph_evict('wide_idx')");
+	$node->sql("SELECT gpugraph_evict('items_idx'), gpugraph_evict('wide_idx')");
 	my @pids = stalled_load(\$session, $n);
 	is(scalar(@pids), $n, "$n readers");
 	go_on();
 	is(finish_psql($session), '', "$n readers: it is loaded");
-	$node->safe_psql('postgres',
-		"SET gpugraph.fault = load_readers; SELECT gpugraph_prewarm('wide_idx')");
+	$node->sql("SET gpugraph.fault = load_readers; SELECT gpugraph_prewarm('wide_idx')");
 	my $answers = device_answers();
 	$by_one //= $answers;
 	is($answers, $by_one, "$n readers: the same answers");
@@ -124,51 +118,48 @@ cmp_ok(of_index($node, 'delta_pages', 'wide_idx'), '>', 100, 'and that of the lo
 
 # ---- a time limit for clients' transactions (PostgreSQL 17) is not meant for loads
 {
-	my $limited = $node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'");
+	my $limited = $node->sql("SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'");
 
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-	$node->safe_psql('postgres', "ALTER DATABASE postgres SET transaction_timeout = '400ms'")
-		if $limited;
+	$node->sql("SELECT gpugraph_evict('items_idx')");
+	$node->sql("ALTER DATABASE postgres SET transaction_timeout = '400ms'") if $limited;
 	is(($node->psql('postgres',
 		($limited ? 'SET transaction_timeout = 0; ' : '')
 		. "SET gpugraph.fault = load_readers; $prewarm"))[0], 0,
 		'a load may take longer than a transaction');
-	$node->safe_psql('postgres', 'SET transaction_timeout = 0;
+	$node->sql('SET transaction_timeout = 0;
 		ALTER DATABASE postgres RESET transaction_timeout') if $limited;
 }
 
 # ---- one reader's end, the last or the first
-$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
+$node->sql("SELECT gpugraph_evict('wide_idx')");
 for my $which (-1, 0)
 {
 	my $name = $which < 0 ? 'a helper' : 'the first reader';
 	my $session;
 
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	$node->sql("SELECT gpugraph_evict('items_idx')");
 	my @pids = stalled_load(\$session, 4);
 	is(scalar(@pids), 4, "$name is to end: four readers");
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pids[$which])");
+	$node->sql("SELECT pg_terminate_backend($pids[$which])");
 	like(finish_psql($session), qr/could not load index "items_idx".*its loader was terminated/s,
 		"$name ended: prewarm says so");
 	nothing_is_left("$name ended");
 	go_on();
 	truth_by_cpu($node, "$name ended");
 }
-$node->safe_psql('postgres', $prewarm);
+$node->sql($prewarm);
 is(device_answers(), $by_one, 'the next load is whole');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
+$node->sql("SELECT gpugraph_evict('wide_idx')");
 
 # ---- evicted in the middle: at once, since the readers rest until go_on()
 {
 	my $session;
 
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	$node->sql("SELECT gpugraph_evict('items_idx')");
 	stalled_load(\$session, 4);
 	# it would ask for the load again
 	end_waiting($session, 'pg_terminate_backend');
-	is($node->safe_psql('postgres',
-		"SET statement_timeout = '60s'; SELECT gpugraph_evict('items_idx')"), 't',
+	is($node->sql("SET statement_timeout = '60s'; SELECT gpugraph_evict('items_idx')"), 't',
 		'evicted in the middle');
 	nothing_is_left('evicted');
 	is(state_of($node), 'absent', 'nor an entry');
@@ -185,7 +176,7 @@ $node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
 	go_on();
 	is(wait_for_state($node, 'ready'), 'ready', 'the load goes on');
 	is(device_answers(), $by_one, 'and is whole');
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
+	$node->sql("SELECT gpugraph_evict('wide_idx')");
 }
 
 # ---- the worker ends in the middle; its successor has nothing to do with those readers
@@ -193,19 +184,17 @@ $node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
 	my $session;
 	my $pid = of_device($node, 'pid');
 
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	$node->sql("SELECT gpugraph_evict('items_idx')");
 	stalled_load(\$session, 4);
 	kill 'TERM', $pid;
 	like(finish_psql($session), qr/no device of the gpugraph service is up/,
 		'the worker ended: prewarm says so');
-	ok(defined wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0
-		&& $now != $pid && of_device($node, 'state') eq 'up'; }),
-		'the next worker is there');
+	ok(replaced_worker($node, $pid), 'the next worker is there');
 	nothing_is_left('the worker ended');
 	go_on();
-	$node->safe_psql('postgres', $prewarm);
+	$node->sql($prewarm);
 	is(device_answers(), $by_one, 'the next worker\'s load is whole');
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
+	$node->sql("SELECT gpugraph_evict('wide_idx')");
 }
 
 # ---- the index is rebuilt, then dropped in the middle: readers have nothing to complain of. Who
@@ -215,16 +204,15 @@ for my $sql ('REINDEX INDEX items_idx', 'DROP INDEX items_idx')
 	my ($session, $changing);
 	my $failed = of_device($node, 'failed_loads');
 
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	$node->sql("SELECT gpugraph_evict('items_idx')");
 	stalled_load(\$session, 4);
 	end_waiting($session, 'pg_terminate_backend');
 	unserved { $changing = start_psql($node, $sql); };
-	ok(defined wait_for(
+	ok_in_time(
 			sub {
-				return has_ended($changing) || $node->safe_psql('postgres',
-					"SELECT count(*) FROM pg_stat_activity
-					WHERE query = '$sql' AND wait_event_type = 'Lock'") > 0;
-			}), "$sql: it comes while the readers rest");
+				has_ended($changing) || $node->sql("SELECT count(*) FROM pg_stat_activity
+					WHERE query = '$sql' AND wait_event_type = 'Lock'") > 0
+			}, "$sql: it comes while the readers rest");
 	go_on();
 	is(finish_psql($changing), '', "$sql: without an error");
 	nothing_is_left($sql);

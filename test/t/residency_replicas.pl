@@ -15,12 +15,11 @@ gpugraph.merge_workers = 0
 CONF
 unserved {
 	make_items($node, 4000, 32);
-	$node->safe_psql('postgres',
-		'CREATE TABLE other AS SELECT * FROM items;
+	$node->sql('CREATE TABLE other AS SELECT * FROM items;
 		CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops)');
 };
 
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 sub of_one { return sql("SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]") }
 sub all_up { return sql("SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 4 }
 sub places { return of_index($node, 'devices', ($_[0] || 'items') . '_idx') }
@@ -48,7 +47,7 @@ SQL
 }
 
 # ---- a copy that loads hides none that is ready
-ok(defined wait_for(\&all_up), 'four devices');
+ok_in_time(\&all_up, 'four devices');
 sql("SELECT gpugraph_prewarm('other_idx')");
 sql("SELECT gpugraph_prewarm('items_idx')");
 is(places('other') . places(), '{0}{1}', 'each index is on one');
@@ -57,18 +56,18 @@ my $hot = load_items('-T 600');
 setting('gpugraph.fault', 'load_stall');
 unless ($gpu)
 {
-	ok(defined wait_for(sub {
-		return sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type ~ 'gpugraph load'");
-	}), 'a second device loads it');
+	ok_in_time(sub {
+		sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type ~ 'gpugraph load'")
+	}, 'a second device loads it');
 	like(truth($node), $devices_alone, 'while it does, the first one answers');
 }
 setting('gpugraph.fault', $gpu ? 'hot' : undef);
 
 # ---- a hot index
-ok(defined wait_for(sub { return copies() == 4; }), 'it comes to all devices') or die;
+ok_in_time(sub { copies() == 4 }, 'it comes to all devices') or die;
 setting('gpugraph.fault');
 sql('SELECT gpugraph_stat_reset()');
-ok(defined wait_for(sub { return sql('SELECT min(queries) FROM gpugraph_stat_device') > 20; }),
+ok_in_time(sub { sql('SELECT min(queries) FROM gpugraph_stat_device') > 20 },
 	'each answers queries');
 like(truth($node), $devices_alone, 'the copies answer rightly');
 
@@ -119,9 +118,9 @@ for my $fault (qw(launch device exit hang ring_full))
 	is(join(' ', answered_by($node)), $gpu + 1 . " $cpu", "$fault: by another device");
 	truth_by_device($node, "$fault: afterwards");
 	next unless $lost;
-	ok(defined wait_for(sub { return all_up() && restarts($node) == $restarts + 1; }),
+	ok_in_time(sub { all_up() && restarts($node) == $restarts + 1 },
 		"$fault: the device comes back");
-	ok(defined wait_for(sub { return copies() == 4; }), "$fault: with its copy");
+	ok_in_time(sub { copies() == 4 }, "$fault: with its copy");
 	$cpu = of_index($node, 'queries_cpu');
 }
 
@@ -133,9 +132,8 @@ is(sql("SET gpugraph.fault = hang_load; SELECT gpugraph_merge('items_idx')"), 't
 is(restarts($node), $restarts, 'hand-over: and did not wait for the device');
 truth_by_device($node, 'hand-over: the other holders');
 give_up_who_hangs($node, $restarts);
-ok(defined wait_for(sub { return all_up() && restarts($node) > $restarts; }),
-	'hand-over: the device comes back');
-ok(defined wait_for(sub { return copies() == 4; }), 'hand-over: with its copy');
+ok_in_time(sub { all_up() && restarts($node) > $restarts }, 'hand-over: the device comes back');
+ok_in_time(sub { copies() == 4 }, 'hand-over: with its copy');
 truth_by_device($node, 'hand-over: afterwards');
 
 # ---- room
@@ -144,7 +142,7 @@ setting('gpugraph.device_memory', int($bytes * 1.6 / 1024) . 'kB');
 is(places(), '{0,1,2,3}', 'there is room for each copy');
 truth($node, 'other');
 is(wait_for_state($node, 'ready', 'other_idx'), 'ready', 'another index is wanted');
-ok(defined wait_for(sub { return copies() == 3; }), 'a copy makes room for it');
+ok_in_time(sub { copies() == 3 }, 'a copy makes room for it');
 truth_by_device($node, 'the other index', 'other');
 truth_by_device($node, 'the other copies');
 $hot = load_items('-T 6');

@@ -3,15 +3,13 @@
 use Gpugraph;
 use Residency;
 
-my $node = service_node('restart',
-	conf => "restart_after_crash = on\ngpugraph.devices = '0'\n");
+my $node = service_node('restart', conf => "restart_after_crash = on\ngpugraph.devices = '0'\n");
 unserved {
 	make_items($node, 4000, 16);
-	$node->safe_psql('postgres',
-		'CREATE TABLE gone AS SELECT * FROM items;
+	$node->sql('CREATE TABLE gone AS SELECT * FROM items;
 		CREATE INDEX gone_idx ON gone USING gpugraph (val vector_l2_ops)');
 };
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('gone_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('gone_idx')");
 # the only device's, by its UUID
 sub list { return (glob $node->data_dir . '/gpugraph.resident.*')[0] }
 
@@ -27,8 +25,8 @@ sub comes_back
 # ---- the worker ends
 my $pid = of_device($node, 'pid');
 kill 'TERM', $pid;
-ok(defined wait_for(sub { my $now = of_device($node, "coalesce(pid, 0)"); $now != 0
-	&& $now != $pid }), 'a new worker is started');
+ok_in_time(sub { my $now = of_device($node, "coalesce(pid, 0)"); $now != 0
+	&& $now != $pid }, 'a new worker is started');
 comes_back('worker ended');
 is(wait_for_state($node, 'ready', 'gone_idx'), 'ready', 'all of it comes back');
 is(of_device($node, 'restarts'), 1, 'a restart was counted');
@@ -40,11 +38,10 @@ like(slurp_file(list()), qr/^gpugraph resident 1\n(\d+ \d+ \d+ \d+ \d+\n){2}crc 
 comes_back('server restarted');
 
 # ---- what was dropped meanwhile is left out
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('gone_idx')");
-$node->append_conf('postgresql.conf', 'gpugraph.disable = autoprewarm');
-$node->restart;
-$node->safe_psql('postgres', 'DROP TABLE gone; CHECKPOINT');
-ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'the worker is there');
+$node->sql("SELECT gpugraph_prewarm('gone_idx')");
+restart_with($node, 'gpugraph.disable = autoprewarm');
+$node->sql('DROP TABLE gone; CHECKPOINT');
+ok_in_time(sub { of_device($node, 'state') eq 'up' }, 'the worker is there');
 is(state_of($node), 'absent', 'gpugraph.disable = autoprewarm loads nothing');
 truth($node);
 is(wait_for_state($node, 'ready'), 'ready', 'queries do');
@@ -59,14 +56,11 @@ is(join(' ', sort @warned), 'autoprewarm load_workers', 'old settings of a file 
 $node->stop('immediate');
 $node->start;
 comes_back('crashed');
-is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_index"), 1,
-	'nothing else was tried');
+is($node->sql("SELECT count(*) FROM gpugraph_stat_index"), 1, 'nothing else was tried');
 
 # ---- a crash of one backend takes all shared memory with it
 my $victim = start_psql($node, 'SELECT pg_sleep(60)');
-kill_9($node, backend_pid($node, '^SELECT pg_sleep'));
-finish_psql($victim);
-ok(wait_until_up($node), 'the server is back');
+survives_kill_9($node, 'a backend', backend_pid($node, '^SELECT pg_sleep'), $victim);
 comes_back('shared memory started anew');
 
 # ---- a list that is no list
@@ -78,7 +72,7 @@ for my $damage ('', "gpugraph resident 1\n", "gpugraph resident 1\n5 6 7 8 9\ncr
 	print $file $damage;
 	close $file;
 	$node->start;
-	ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'a damaged list does no harm');
+	ok_in_time(sub { of_device($node, 'state') eq 'up' }, 'a damaged list does no harm');
 	is(state_of($node), 'absent', 'nothing is loaded by it');
 }
 is(log_lines($node, qr/ignoring file "gpugraph.resident.[0-9a-f]{32}", which is damaged/), 5,
@@ -99,20 +93,19 @@ if (($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu')
 
 	unserved {
 		make_items($node, 4000, 16);
-		$node->safe_psql('postgres', 'CREATE TABLE more AS SELECT * FROM items;
+		$node->sql('CREATE TABLE more AS SELECT * FROM items;
 			CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
 	};
-	ok(defined wait_for(sub { $node->safe_psql('postgres',
-				"SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 2 }),
+	ok_in_time(sub { $node->sql(
+				"SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'") == 2 },
 		'two devices');
-	$node->safe_psql('postgres',
-		"SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('more_idx')");
-	my $before = $node->safe_psql('postgres', $ready);
+	$node->sql("SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('more_idx')");
+	my $before = $node->sql($ready);
 	like($before, qr/^\w+ 0 \w+ 1$/, "each has an index: $before");
 	local $ENV{GPUGRAPH_UUIDS} = '1,0';
 	$node->restart;
 	(my $swapped = $before) =~ s/(\w+) 0 (\w+) 1/$2 0 $1 1/;
-	ok(defined wait_for(sub { $node->safe_psql('postgres', $ready) eq $swapped }),
+	ok_in_time(sub { $node->sql($ready) eq $swapped },
 		'each has its index again under its new number');
 	$node->stop;
 }

@@ -17,7 +17,7 @@ CONF
 # An index of several segments, and a small one of one segment.
 make_segments($node);
 unserved {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE INDEX ON items (big);
 CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops);
 
@@ -60,12 +60,11 @@ BEGIN
 END $$;
 SQL
 };
-my $segments = $node->safe_psql('postgres',
-	"SELECT segments FROM gpugraph_index_info('items_idx')");
+my $segments = $node->sql("SELECT segments FROM gpugraph_index_info('items_idx')");
 is($segments, 6, "an index of $segments segments");
 
 my $near = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)';
-sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub sql { return $node->sql($_[0]) }
 sub same { return sql("SELECT same('" . $_[0] =~ s/'/''/gr . "', " . ($_[1] || 'false') . ')') }
 # In one session, where the first scan finds that walks do not do, and the second begins with exact
 # lists: both counts, and of how many lists of the second every row was measured.
@@ -79,8 +78,7 @@ sub prewarm { return sql("SELECT gpugraph_prewarm('$_[0]')") }
 sub limit
 {
 	my ($mb) = @_;
-	$node->append_conf('postgresql.conf', "gpugraph.device_memory = ${mb}MB");
-	$node->reload;
+	reload_with($node, "gpugraph.device_memory = ${mb}MB");
 	return defined wait_for(sub { of_device($node, 'limit_bytes') == $mb << 20 });
 }
 
@@ -143,7 +141,7 @@ is(sql("SELECT state || ' ' || (hint ~ 'gpugraph.device_memory')
 like(sql("SELECT use_index(true); SELECT count(*) FROM (SELECT id FROM items $near LIMIT 5) s;
 	SELECT engine || ' ' || reason FROM gpugraph_last_scan()"),
 	qr/gpu, cpu Only some segments of the index fit on the GPU/, 'so has gpugraph_last_scan()');
-like(($node->psql('postgres', "SET gpugraph.engine = cuda; SELECT id FROM items $near LIMIT 5"))[2],
+like(error_of($node, "SET gpugraph.engine = cuda; SELECT id FROM items $near LIMIT 5"),
 	qr/no GPU can search index "items_idx".*Only some segments/s,
 	'under gpugraph.engine = cuda it is an error');
 
@@ -159,14 +157,14 @@ like(sql("SET enable_seqscan = off; SET enable_sort = off;
 	'of another index');
 for my $order (qw(strict_order relaxed_order off))
 {
-	$node->safe_psql('postgres', "ALTER DATABASE postgres SET gpugraph.iterative_scan = $order");
+	$node->sql("ALTER DATABASE postgres SET gpugraph.iterative_scan = $order");
 	is(sql("SELECT use_index(true); SELECT count(*), count(DISTINCT id)
 		FROM (SELECT id FROM items WHERE cat = 11 $near) s") =~ s/^\n//r,
 		sql("SELECT count(*), count(*) FROM items WHERE cat = 11"), "$order: a filter to its end")
 		unless $order eq 'off';
 	is(who_answers($node), "$recall 0 20 0", "$order: recall");
 }
-$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET gpugraph.iterative_scan');
+$node->sql('ALTER DATABASE postgres RESET gpugraph.iterative_scan');
 index_is_complete($node, 'in part');
 my $search = "SELECT md5(string_agg(s::text, ',' ORDER BY query, distance, tid))
 	FROM gpugraph_search('items_idx', (SELECT array_agg(val ORDER BY q) FROM queries), 10) s";
@@ -204,25 +202,24 @@ through_cursor('a cursor, segments trimmed meanwhile', sub {
 	limit(int($half * 0.7));
 	wait_for(sub { of_device($node, 'resident_bytes') <= int($half * 0.7) << 20 });
 });
-through_cursor('a cursor, all evicted meanwhile', sub {
-	sql("SELECT gpugraph_evict('items_idx')");
-});
+through_cursor('a cursor, all evicted meanwhile',
+	sub { sql("SELECT gpugraph_evict('items_idx')"); });
 
 # ---- a higher limit: what is missing comes back without a new load
 prewarm('items_idx');
 my $loads = of_device($node, 'loads');
 cmp_ok(missing(), '>', 1, 'under the lower limit more is missing');
 ok(limit($half * 4), 'a higher limit');
-ok(defined wait_for(sub { of_index($node, 'state') eq 'ready' }), 'the whole comes back');
+ok_in_time(sub { of_index($node, 'state') eq 'ready' }, 'the whole comes back');
 is(of_device($node, 'loads'), $loads, 'without a new load');
 is(who_answers($node), "$recall 20 0 0", 'the device answers alone');
 
 # ---- heat: a small index comes in, at the cost of no more than it needs
 ok(limit($half), 'half again');
-ok(defined wait_for(sub { of_index($node, 'state') eq 'partial' }), 'in part again');
+ok_in_time(sub { of_index($node, 'state') eq 'partial' }, 'in part again');
 my $part = missing();
 ok(rested(), 'there for a while');
-ok(defined wait_for(sub { heat('few', 1); return state_of($node, 'few_idx') eq 'ready' }),
+ok_in_time(sub { heat('few', 1); return state_of($node, 'few_idx') eq 'ready' },
 	'another index is asked for, and comes');
 like(state_of($node), qr/^(partial|refreshing)$/, 'the large one stays in part');
 my $with_few = missing();
@@ -233,7 +230,7 @@ is(who_answers($node), "$recall 0 20 0", 'both go on answering for it');
 SKIP:
 {
 	skip 'the small index found room beside', 2 if $with_few == $part;
-	ok(defined wait_for(sub { heat('few', 100); return state_of($node, 'few_idx') eq 'ready' }),
+	ok_in_time(sub { heat('few', 100); return state_of($node, 'few_idx') eq 'ready' },
 		'the small one is hot, and there');
 	for my $round (1 .. 4)
 	{
@@ -243,7 +240,7 @@ SKIP:
 	}
 	is(state_of($node, 'few_idx'), 'ready', 'it stays');
 }
-ok(defined wait_for(sub { heat('items', 200); return missing() <= $part }),
+ok_in_time(sub { heat('items', 200); return missing() <= $part },
 	'the large one is hotter, and has its segments');
 is(who_answers($node), "$recall 0 20 0", 'both answer');
 
@@ -251,18 +248,18 @@ is(who_answers($node), "$recall 0 20 0", 'both answer');
 sql('DELETE FROM items WHERE id <= 4500; VACUUM (FREEZE) items');
 is(sql("SELECT segments FROM gpugraph_index_info('items_idx')"), 5, 'a segment was given back');
 is((split / /, who_answers($node))[0] >= 0.95, 1, 'the first answers after that are right');
-ok(defined wait_for(sub { heat('items', 1);
-		return of_index($node, "segments = 5 AND state ~ 'partial|ready'") eq 't' }),
+ok_in_time(sub { heat('items', 1);
+		return of_index($node, "segments = 5 AND state ~ 'partial|ready'") eq 't' },
 	'the device followed');
 index_is_complete($node, 'a segment less');
 
 # ---- segments go while a refresh counts on them
 ok(limit($half * 4), 'room for all');
-ok(defined wait_for(sub { of_index($node, 'state') eq 'ready' }), 'the whole is there');
+ok_in_time(sub { of_index($node, 'state') eq 'ready' }, 'the whole is there');
 sql('INSERT INTO items SELECT 50000 + id, cat, big, val FROM items WHERE id <= 5000');
 set_fault($node, 'load_stall');
 my $refresh = start_psql($node, "SELECT gpugraph_prewarm('items_idx')");
-ok(defined wait_for(sub { of_index($node, 'state') eq 'refreshing' }), 'a refresh is under way');
+ok_in_time(sub { of_index($node, 'state') eq 'refreshing' }, 'a refresh is under way');
 ok(limit($half), 'half again');
 ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= $half << 20 }), 'it is kept to');
 set_fault($node);
@@ -306,7 +303,7 @@ my $clients = start_pgbench($node, '--client=2 --time=600',
 		SELECT id FROM items $near LIMIT 5;\n",
 	'category@1' => "\\set c random(0, 49)\n
 		BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT category(:c); COMMIT;\n");
-ok(defined wait_for(sub { of_index($node, 'queries_both') > 100 }), 'clients');
+ok_in_time(sub { of_index($node, 'queries_both') > 100 }, 'clients');
 my ($cpu, $both) = split / /, of_index($node, "queries_cpu || ' ' || queries_both");
 my $generation = sql("SELECT generation FROM gpugraph_index_info('items_idx')");
 sql("ALTER INDEX items_idx SET (seal_rows = 500)");
@@ -319,8 +316,8 @@ for my $round (1 .. 3)
 sql("DELETE FROM items WHERE id % 7 = 3; VACUUM items");
 cmp_ok(sql("SELECT generation FROM gpugraph_index_info('items_idx')"), '>', $generation + 3,
 	'segments were made');
-ok(defined wait_for(sub { of_index($node, "state = 'partial' AND generation > $generation + 3")
-	eq 't' }), 'the device has them, in part');
+ok_in_time(sub { of_index($node, "state = 'partial' AND generation > $generation + 3")
+	eq 't' }, 'the device has them, in part');
 cmp_ok(of_index($node, "(queries_cpu - $cpu)::float8 / (queries_both - $both)"), '<', 0.05,
 	'hardly a query was left to the CPU alone');
 cmp_ok(of_device($node, 'resident_bytes'), '<=', $half << 20, 'the limit is kept');
@@ -333,15 +330,15 @@ for my $mb (2, $half * 4, 3, $half, $half * 4, 2, $half)
 	sql("SELECT gpugraph_evict('items_idx')") if $mb == 3;
 	wait_for(sub { of_index($node, "state ~ 'partial|ready'") eq 't' });
 }
-ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'in part in the end');
+ok_in_time(sub { state_of($node) eq 'partial' }, 'in part in the end');
 
 # ---- the worker of the device goes, and comes back, while they go on
 my $pid = of_device($node, 'pid');
 kill 'TERM', $pid;
-ok(defined wait_for(sub { of_device($node, "coalesce(pid, $pid)") != $pid &&
-		state_of($node) eq 'partial' }), 'a new worker has it in part');
+ok_in_time(sub { of_device($node, "coalesce(pid, $pid)") != $pid &&
+		state_of($node) eq 'partial' }, 'a new worker has it in part');
 sql("SELECT gpugraph_merge('items_idx')");
-ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'merged: in part');
+ok_in_time(sub { state_of($node) eq 'partial' }, 'merged: in part');
 kill 'INT', $clients->{harness}->{KIDS}[0]{PID};
 my $errors = finish_psql($clients);
 unlike($errors, qr/ERROR|FATAL|abort/, 'no client saw an error') or diag($errors);
@@ -360,15 +357,15 @@ is(who_answers($node), "$recall 0 20 0", 'both answer');
 ok(limit($half), 'half again');
 my $standby = start_standby($node, 'standby');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-$standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$standby->sql("SELECT gpugraph_prewarm('items_idx')");
 is(state_of($standby), 'partial', 'standby: in part');
 is(who_answers($standby), "$recall 0 20 0", 'standby: both answer');
 sql('DELETE FROM items WHERE id % 11 = 5; VACUUM items');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-is($standby->safe_psql('postgres', "SELECT complete('items')"), 'ok', 'standby: vacuumed');
+is($standby->sql("SELECT complete('items')"), 'ok', 'standby: vacuumed');
 $standby->stop;
 $node->restart;
-ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'restarted: in part again');
+ok_in_time(sub { state_of($node) eq 'partial' }, 'restarted: in part again');
 like(who_answers($node), qr/ 0 20 0$/, 'both answer');
 
 finish_test($node);

@@ -13,29 +13,28 @@ sub goes_through
 	my $prewarm = "SELECT gpugraph_prewarm('${rel}_idx')";
 
 	# what is tested here is how segments and a delta come to the device: they stay as they are
-	$node->safe_psql('postgres', "ALTER INDEX ${rel}_idx SET (seal_rows = 0);
+	$node->sql("ALTER INDEX ${rel}_idx SET (seal_rows = 0);
 		SELECT make_queries('$rel', 20)");
-	$node->safe_psql('postgres', $prewarm);
+	$node->sql($prewarm);
 	is(of_index($node, "state || ' ' || segments", "${rel}_idx"), "ready $segments",
 		"$what: on the device");
 	truth_by_device($node, $what, $rel);
-	$node->safe_psql('postgres',
-		"INSERT INTO $rel SELECT id + 100000, cat, big, val FROM $rel WHERE id % 7 = 0");
-	$node->safe_psql('postgres', $prewarm);
+	$node->sql("INSERT INTO $rel SELECT id + 100000, cat, big, val FROM $rel WHERE id % 7 = 0");
+	$node->sql($prewarm);
 	truth_by_device($node, "$what, with a delta", $rel);
-	$node->safe_psql('postgres', "DELETE FROM $rel WHERE id % 14 = 0; VACUUM $rel");
-	$node->safe_psql('postgres', $prewarm);
+	$node->sql("DELETE FROM $rel WHERE id % 14 = 0; VACUUM $rel");
+	$node->sql($prewarm);
 	truth_by_device($node, "$what, vacuumed", $rel);
 	cmp_ok(of_index($node, 'delta_pages', "${rel}_idx"), '>', 0,
 		"$what: the delta is on the device");
 	index_is_complete($node, $what, $rel);
-	$node->safe_psql('postgres', "SELECT gpugraph_evict('${rel}_idx')");
+	$node->sql("SELECT gpugraph_evict('${rel}_idx')");
 	is(of_device($node, 'resident_bytes'), 0, "$what: all of it goes");
 	return;
 }
 
 # each segment as large as memory lets it be; a GPU builds it in its own memory, in one
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('parts', 2000, 32, 40);
 INSERT INTO parts SELECT 2000 + row_number() OVER (), a.cat, a.big, a.val + b.val
 	FROM parts a, parts b WHERE b.id <= 34;
@@ -45,29 +44,26 @@ SET client_min_messages = error;
 SET gpugraph.engine = cpu;
 CREATE INDEX parts_idx ON parts USING gpugraph (val vector_l2_ops);
 SQL
-my $segments = $node->safe_psql('postgres',
-	"SELECT segments FROM gpugraph_index_info('parts_idx')");
+my $segments = $node->sql("SELECT segments FROM gpugraph_index_info('parts_idx')");
 cmp_ok($segments, '>', 1, "built in $segments segments");
 goes_through('segments', 'parts', $segments);
 
 # VACUUM gives back a segment whose rows are all dead: the others stay on the device
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('parts_idx')");
+$node->sql("SELECT gpugraph_prewarm('parts_idx')");
 my ($loads, $bytes) = split / /, of_device($node, "loads || ' ' || resident_bytes");
-$node->safe_psql('postgres', 'DELETE FROM parts WHERE id <= 65000; VACUUM (FREEZE) parts');
-cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('parts_idx')"), '<',
+$node->sql('DELETE FROM parts WHERE id <= 65000; VACUUM (FREEZE) parts');
+cmp_ok($node->sql("SELECT segments FROM gpugraph_index_info('parts_idx')"), '<',
 	$segments, 'a segment was given back');
-is(truth($node, 'parts') =~ /^1\.0000/ ? 'yes' : 'no', 'yes',
-	'the first answers after that are right');
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('parts_idx')");
+like(truth($node, 'parts'), qr/^1\.0000/, 'the first answers after that are right');
+$node->sql("SELECT gpugraph_prewarm('parts_idx')");
 cmp_ok(of_index($node, 'segments', 'parts_idx'), '<', $segments, 'the device followed');
 truth_by_device($node, 'a segment less', 'parts');
 is(of_device($node, 'loads'), $loads, 'without a load of the rest');
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') < $bytes * 0.8 }),
-	'its memory was given back');
+ok_in_time(sub { of_device($node, 'resident_bytes') < $bytes * 0.8 }, 'its memory was given back');
 is(of_device($node, 'resident_bytes'), of_index($node, 'bytes', 'parts_idx'), 'all of it');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('parts_idx')");
+$node->sql("SELECT gpugraph_evict('parts_idx')");
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('short', 2200, 21, 40);
 CREATE TABLE long AS
 	SELECT id, cat, big,
@@ -78,12 +74,12 @@ SQL
 goes_through('rows longer than a page', 'long', 1);
 
 # the words of filter columns lie before a delta row's vector
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE wide AS SELECT row_number() OVER ()::int AS id, cat, big, val FROM long;
 CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops, cat, big);
 SQL
 goes_through('long rows with filter columns', 'wide', 1);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('filtered', 3000, 16, 40);
 CREATE INDEX filtered_idx ON filtered USING gpugraph (val vector_l2_ops, cat, big);
 SQL
@@ -92,13 +88,13 @@ goes_through('rows with filter columns', 'filtered', 1);
 # lists of many lengths
 for my $algorithm ('tsdg', 'grnnd')
 {
-	$node->safe_psql('postgres', "SELECT make_data('$algorithm', 3000, 16, 40);
+	$node->sql("SELECT make_data('$algorithm', 3000, 16, 40);
 		CREATE INDEX ${algorithm}_idx ON $algorithm USING gpugraph (val vector_l2_ops)
 			WITH (algorithm = $algorithm)");
 	goes_through("a graph by $algorithm", $algorithm, 1);
 }
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('shared', 3000, 16, 40);
 INSERT INTO shared SELECT id + 10000 * k, cat, big, val FROM shared, generate_series(1, 3) k
 	WHERE id % 5 = 0;
@@ -106,7 +102,7 @@ CREATE INDEX shared_idx ON shared USING gpugraph (val vector_l2_ops);
 SQL
 goes_through('rows that share a node', 'shared', 1);
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('half', 3000, 16, 40);
 CREATE INDEX half_idx ON half USING gpugraph ((val::halfvec(16)) halfvec_l2_ops);
 SELECT make_queries('half', 20);
@@ -117,8 +113,7 @@ VACUUM half;
 SELECT gpugraph_prewarm('half_idx');
 SQL
 cmp_ok(of_index($node, 'delta_pages', 'half_idx'), '>', 0, 'halfvec: the delta is on the device');
-is($node->safe_psql('postgres',
-	<<'SQL'), '20', 'halfvec: the nearest rows are those of a sequential scan');
+is($node->sql(<<'SQL'), '20', 'halfvec: the nearest rows are those of a sequential scan');
 SET enable_seqscan = off;
 CREATE FUNCTION nearest(q vector) RETURNS int[] LANGUAGE sql AS $$
 	SELECT array_agg(id)

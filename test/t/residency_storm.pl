@@ -8,7 +8,7 @@ use Time::HiRes qw(usleep time);
 my $seconds = 8;
 my $node = service_node('storm', conf => "gpugraph.device_memory = 4MB\nlog_statement = none\n");
 make_items($node, 4000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('other', 4000, 16, 40);
 CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops);
 CREATE SEQUENCE fresh START 100001;
@@ -59,22 +59,12 @@ my %scripts = (
 	prewarm => "SELECT try_prewarm('other_idx'); SELECT pg_sleep(random() * 0.5);",
 	reindex => "REINDEX INDEX CONCURRENTLY other_idx; SELECT pg_sleep(1);",
 	fault => "SET gpugraph.fault = load; SELECT ask('items'); SELECT pg_sleep(0.2);");
-my @running;
-my $dir = PostgreSQL::Test::Utils::tempdir();
-for my $name (sort keys %scripts)
-{
-	my $file = "$dir/$name.sql";
-
-	append_to_file($file, join("\n", map { "$_;" } split /;\s*/, $scripts{$name}) . "\n");
-	for my $copy (1 .. ($name eq 'ask' ? 4 : 1))
-	{
-		my %job = (name => $name, out => '');
-		$job{harness} = IPC::Run::start(
-			[ 'pgbench', '-n', '-c', 1, '-T', $seconds, '-f', $file, $node->connstr('postgres') ],
-			'<', \undef, '>', \$job{out}, '2>&1');
-		push @running, \%job;
-	}
-}
+my $asks = delete $scripts{ask};
+$scripts{"ask$_"} = $asks for 1 .. 4;
+my %running = map {
+	$_ => start_pgbench($node, "--client=1 --time=$seconds",
+		"$_\@1" => join("\n", map { "$_;" } split /;\s*/, $scripts{$_}) . "\n")
+} sort keys %scripts;
 
 # The worker is terminated every few seconds. On a busy machine it may take some to come back, as on
 # a GPU, whose driver is slow to start.
@@ -89,31 +79,29 @@ while (time < $until - 3 || ($kills < $least && time < $until + 60))
 }
 cmp_ok($kills, '>=', $least, 'the worker was terminated more than once');
 
-for my $job (@running)
+for my $name (sort keys %running)
 {
-	eval { $job->{harness}->finish };
-	my @errors = grep { /ERROR|FATAL|PANIC|aborted/ } split /\n/, $job->{out};
+	my @errors = grep { /ERROR|FATAL|PANIC|aborted/ } split /\n/, finish_psql($running{$name});
 
-	is(join("\n", @errors), '', "$job->{name}: no error");
-	like($job->{out}, qr/number of transactions actually processed: [1-9]/,
-		"$job->{name}: it did something");
+	is(join("\n", @errors), '', "$name: no error");
+	like($running{$name}{out}, qr/number of transactions actually processed: [1-9]/,
+		"$name: it did something");
 }
 
 # ---- afterwards
-ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'the worker is up');
+ok_in_time(sub { of_device($node, 'state') eq 'up' }, 'the worker is up');
 cmp_ok(of_index($node, 'queries_gpu'), '>', 20, 'the device answered some of it');
-$node->safe_psql('postgres',
+$node->sql(
 	"DELETE FROM items WHERE id > 100000; VACUUM items; SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'afterwards');
 index_is_complete($node, 'afterwards');
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'), gpugraph_evict('other_idx')");
-ok(defined wait_for(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' }),
+$node->sql("SELECT gpugraph_evict('items_idx'), gpugraph_evict('other_idx')");
+ok_in_time(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' },
 	'all memory is given back');
 # one may stay for a second
-ok(defined wait_for(sub {
-	$node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'") == 0
-}), 'no loader is left');
+ok_in_time(sub {
+	$node->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'") == 0
+}, 'no loader is left');
 is(log_lines($node, qr/PANIC|TRAP|signal 11|signal 6/), 0, 'nothing bad is in the log');
 
 finish_test($node);

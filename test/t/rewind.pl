@@ -6,7 +6,7 @@ my $old = new_node('old', init => { allows_streaming => 1 },
 	conf => "wal_log_hints = on\nwal_keep_size = 512MB\nmax_wal_size = 2GB\n");
 my $new = start_standby($old, 'new');
 make_items($old, 3000, 16);
-$old->safe_psql('postgres', <<'SQL');
+$old->sql(<<'SQL');
 CREATE TABLE others AS SELECT * FROM items;
 CREATE INDEX others_idx ON others USING gpugraph (val vector_l2_ops);
 INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 5 = 0;
@@ -19,10 +19,10 @@ sub part_and_rewind
 
 	$old->wait_for_catchup($new, 'replay', $old->lsn('insert'));
 	$new->promote;
-	$old->safe_psql('postgres', $on_old);
-	$new->safe_psql('postgres', $on_new);
+	$old->sql($on_old);
+	$new->sql($on_new);
 	# pg_rewind asks the control file for the timeline
-	$new->safe_psql('postgres', 'CHECKPOINT');
+	$new->sql('CHECKPOINT');
 	isnt(answers($old), answers($new), "$what: they differ");
 
 	$old->stop('fast');
@@ -44,8 +44,7 @@ sub part_and_rewind
 		is(join(' ',
 			($old->psql('postgres', "SELECT gpugraph_check('${table}_idx', true)"))[ 0, 2 ]), '0 ',
 			"$what: $table is sound");
-		is($old->safe_psql('postgres', "SELECT complete('$table')"), 'ok',
-			"$what: every row of $table is found");
+		is($old->sql("SELECT complete('$table')"), 'ok', "$what: every row of $table is found");
 	}
 
 	# the other way around next time
@@ -61,16 +60,15 @@ part_and_rewind(
 	"DELETE FROM items WHERE id % 4 = 0;
 	 INSERT INTO items SELECT id + 30000, cat, big, val FROM others WHERE id <= 500;
 	 INSERT INTO others SELECT id + 30000, cat, big, val FROM others");
-$old->safe_psql('postgres', 'VACUUM items; VACUUM others');
+$old->sql('VACUUM items; VACUUM others');
 part_and_rewind(
 	'new files',
 	"REINDEX INDEX items_idx; DELETE FROM items WHERE id % 7 = 0; VACUUM items;
 	DROP INDEX others_idx; CREATE INDEX more_idx ON others USING gpugraph (val vector_cosine_ops)",
 	"DELETE FROM items WHERE id % 5 = 1; REINDEX INDEX others_idx; TRUNCATE others;
 	INSERT INTO others SELECT * FROM items");
-$old->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 100000, cat, big, val FROM items WHERE id < 1000');
-$old->safe_psql('postgres', 'VACUUM items');
+$old->sql('INSERT INTO items SELECT id + 100000, cat, big, val FROM items WHERE id < 1000');
+$old->sql('VACUUM items');
 part_and_rewind(
 	'blocks used again',
 	"DELETE FROM items; VACUUM items;

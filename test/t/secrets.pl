@@ -13,7 +13,7 @@ CONF
 # 4242.4, 987654321 and 'geheim' are made of others, so that they are data alone
 my $secret = qr/4242\.4|4\.2424|987654321|geheim/;
 my $vector = "ARRAY[i, 42424 / 10.0 + i % 3 / 100.0, i % 7, 1]::real[]::vector";
-$node->safe_psql('postgres', <<SQL);
+$node->sql(<<SQL);
 CREATE ROLE owner;
 CREATE ROLE nobody;
 CREATE ROLE some_columns;
@@ -41,8 +41,8 @@ ALTER TABLE items ENABLE ROW LEVEL SECURITY;
 CREATE POLICY few ON items TO reader USING (id < 0);
 SQL
 
-like($node->safe_psql('postgres', 'SELECT items FROM items LIMIT 1'), $secret, 'what is secret');
-like($node->safe_psql('postgres', 'SELECT secret_centroids()'), $secret, 'and centroids');
+like($node->sql('SELECT items FROM items LIMIT 1'), $secret, 'what is secret');
+like($node->sql('SELECT secret_centroids()'), $secret, 'and centroids');
 
 # the owner uses all of it
 my $query = '(SELECT val FROM items WHERE id = 7)';

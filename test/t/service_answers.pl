@@ -6,11 +6,11 @@ use Residency;
 my $node = service_node('answers', conf => "gpugraph.itopk_size = 64\n");
 make_items($node, 12000, 16);
 # both engines are to answer from the same segments and delta
-$node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 0)');
+$node->sql('ALTER INDEX items_idx SET (seal_rows = 0)');
 
 # ids by the device and by the CPU, for each query: how many answers are the same, and by whom they
 # were
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE FUNCTION ids(query int, n int, filter text) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
 	found int[];
@@ -99,8 +99,7 @@ SQL
 sub compare
 {
 	my ($what, @arguments) = @_;
-	is($node->safe_psql('postgres', 'SELECT compare(' . join(', ', @arguments) . ')'), 'same',
-		$what);
+	is($node->sql('SELECT compare(' . join(', ', @arguments) . ')'), 'same', $what);
 	return;
 }
 
@@ -108,7 +107,7 @@ sub compare_all
 {
 	my ($when) = @_;
 
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	$node->sql("SELECT gpugraph_prewarm('items_idx')");
 	for my $how (qw(strict_order relaxed_order off))
 	{
 		compare("$when, $how: $_ rows", $_, "'true'", "'$how'") for 1, 10, 64, 100;
@@ -117,10 +116,9 @@ sub compare_all
 	# lists of 64, 128, ... 1024; then a walk; then an exact pass
 	compare("$when: $_ rows", $_) for 300, 1500;
 	compare("$when: a strict filter", 20, "'big = 123'");
-	my $rows = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
-	is($node->safe_psql('postgres', "SELECT all_rows('$_')"), "$rows $rows",
-		"$when, $_: every row once")
-		for qw(strict_order relaxed_order);
+	my $rows = $node->sql('SELECT count(*) FROM items');
+	is($node->sql("SELECT all_rows('$_')"), "$rows $rows",
+		"$when, $_: every row once") for qw(strict_order relaxed_order);
 	return;
 }
 
@@ -129,45 +127,42 @@ compare_all('as built');
 # ---- every procedure, of a device and of the CPU
 for my $mode (qw(single_cta multi_cta tsdg_small tsdg_large))
 {
-	$node->safe_psql('postgres', "ALTER DATABASE postgres SET gpugraph.search_mode = $mode");
+	$node->sql("ALTER DATABASE postgres SET gpugraph.search_mode = $mode");
 	# half of a greedy list: the list that follows is begun anew by a device, and not by the CPU
 	compare("$mode: $_ rows", $_) for 1, $mode eq 'tsdg_small' ? 16 : 30;
 	compare("$mode, off: 64 rows", 64, "'true'", "'off'");
 	compare("$mode: a filter", 10, "'cat = 7'");
-	is($node->safe_psql('postgres', "SELECT all_rows('strict_order')"), '12000 12000',
-		"$mode: every row once");
+	is($node->sql("SELECT all_rows('strict_order')"), '12000 12000', "$mode: every row once");
 }
-$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET gpugraph.search_mode');
+$node->sql('ALTER DATABASE postgres RESET gpugraph.search_mode');
 
 # ---- the delta: full pages on the device, the rest here
-$node->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0');
-$node->safe_psql('postgres', 'ANALYZE items');
+$node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0');
+$node->sql('ANALYZE items');
 compare_all('with a delta');
 cmp_ok(of_index($node, 'delta_pages'), '>', 16, 'most of the delta is on the device');
-is($node->safe_psql('postgres',
-	'INSERT INTO items SELECT 100000, 0, 0, val FROM queries WHERE q = 3;
+is($node->sql('INSERT INTO items SELECT 100000, 0, 0, val FROM queries WHERE q = 3;
 	SELECT (ids(3, 1, \'true\'))[1]'),
 	100000, 'a row just inserted is found first');
 
 # ---- dead rows
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO first_list SELECT q, s.id FROM queries,
 	LATERAL (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 64) s;
 SQL
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 = 1');
+$node->sql('DELETE FROM items WHERE id % 4 = 1');
 compare_all('rows deleted');
-$node->safe_psql('postgres', 'VACUUM items');
+$node->sql('VACUUM items');
 compare_all('vacuumed');
 
 # ---- a delta and nothing else
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE few (id int, val vector(16));
 CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops);
 INSERT INTO few SELECT id, val FROM items WHERE id <= 6000;
 SELECT gpugraph_prewarm('few_idx');
 SQL
-is($node->safe_psql('postgres', <<'SQL'), 't', 'a delta alone is searched by the device');
+is($node->sql(<<'SQL'), 't', 'a delta alone is searched by the device');
 SET enable_seqscan = off;
 SET gpugraph.engine = cuda;
 CREATE TEMP TABLE a AS
@@ -182,7 +177,7 @@ cmp_ok(of_index($node, 'queries_gpu', 'few_idx'), '>=', 20, 'the counters agree'
 
 # ---- cursors that take turns share the session's one slot
 make_cursor_functions($node);
-is($node->safe_psql('postgres', <<'SQL'), 't', 'two cursors take turns');
+is($node->sql(<<'SQL'), 't', 'two cursors take turns');
 SET enable_seqscan = off;
 SET gpugraph.engine = cuda;
 SELECT by_a = ids(1, 400, 'true') AND by_b = ids(2, 400, 'true') FROM read_in_turn(400);
@@ -198,16 +193,15 @@ SET min_parallel_table_scan_size = 0;
 SET max_parallel_workers_per_gather = 4;
 ALTER TABLE many SET (parallel_workers = 4);
 SQL
-	$node->safe_psql('postgres',
+	$node->sql(
 		"CREATE TABLE many AS SELECT id, val FROM items ORDER BY id LIMIT 300; ANALYZE many");
 	my $nearest = '(SELECT items.id FROM items ORDER BY items.val <-> many.val LIMIT 1)';
-	like($node->safe_psql('postgres', "$parallel EXPLAIN SELECT many.id, $nearest FROM many"),
+	like($node->sql("$parallel EXPLAIN SELECT many.id, $nearest FROM many"),
 		qr/Gather.*Parallel Seq Scan on many.*SubPlan.*Index Scan using items_idx/s,
 		'searches in parallel workers: a plan');
 	my ($before) = answered_by($node);
 	# but for the odd one that a walk misses
-	cmp_ok($node->safe_psql('postgres',
-		"$parallel SET gpugraph.engine = cuda;
+	cmp_ok($node->sql("$parallel SET gpugraph.engine = cuda;
 		SELECT count(*) FROM (SELECT id, val, $nearest AS n FROM many) s
 		WHERE (val <-> (SELECT val FROM items i WHERE i.id = n ORDER BY id LIMIT 1)) < 0.001"),
 		'>=', 295,
@@ -222,7 +216,7 @@ for my $how ("gpugraph_evict('items_idx')",
 {
 	my $cpu = (answered_by($node))[1];
 
-	is($node->safe_psql('postgres', <<"SQL"), 't', "$how beside an open cursor");
+	is($node->sql(<<"SQL"), 't', "$how beside an open cursor");
 SET enable_seqscan = off;
 SET gpugraph.engine = cuda;
 SELECT ids = ids(1, 400, 'true') FROM read_around(\$\$SELECT $how, pg_sleep(0.3)\$\$, 10, 400) ids;
@@ -236,8 +230,7 @@ my $small =
 	'SET LOCAL gpugraph.engine = cuda;
 	SELECT count(*)
 	FROM (SELECT id FROM tiny ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s';
-is($node->safe_psql('postgres',
-	<<"SQL"), "3\n3\n3", 'temporary, new and small indexes are searched by the CPU');
+is($node->sql(<<"SQL"), "3\n3\n3", 'temporary, new and small indexes are searched by the CPU');
 SET enable_seqscan = off;
 BEGIN;
 CREATE TABLE tiny AS SELECT id, val FROM items LIMIT 3000;

@@ -5,7 +5,7 @@ use Residency;
 
 my $node = service_node('bitmap', conf => "gpugraph.itopk_size = 64\n");
 make_items($node, 12000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER INDEX items_idx SET (seal_rows = 0);
 CREATE INDEX items_cat_idx ON items (cat);
 CREATE INDEX items_big_idx ON items (big);
@@ -26,7 +26,7 @@ my $slow = 'SET enable_indexscan = off; SET enable_bitmapscan = off;';
 sub plan_of
 {
 	my $sql = shift;
-	return $node->safe_psql('postgres', "$fast EXPLAIN $sql");
+	return $node->sql("$fast EXPLAIN $sql");
 }
 
 for my $filter ('cat = 7', 'big = 3', 'cat = 7 OR big = 3', 'cat = 7 AND big < 100', 'cat < 5')
@@ -41,8 +41,7 @@ for my $filter ('cat = 7', 'big = 3', 'cat = 7 OR big = 3', 'cat = 7 AND big < 1
 		my ($gpu, $cpu) = answered_by($node);
 
 		like(plan_of("SELECT id $nearest"), qr/GpugraphBitmapScan/, "$filter $limit: restricted");
-		is($node->safe_psql('postgres', "$fast $sql"), $node->safe_psql('postgres', "$slow $sql"),
-			"$filter $limit: the right rows");
+		is($node->sql("$fast $sql"), $node->sql("$slow $sql"), "$filter $limit: the right rows");
 		my ($gpu_after, $cpu_after) = answered_by($node);
 		is(join(' ', $gpu_after > $gpu, $cpu_after - $cpu), '1 0',
 			"$filter $limit: by the device alone");
@@ -52,7 +51,7 @@ for my $filter ('cat = 7', 'big = 3', 'cat = 7 OR big = 3', 'cat = 7 AND big < 1
 # Bitmaps of more TIDs than one request to the device takes, which is 65,536: generic plans, since
 # the planner would not take so loose a bitmap if it knew.  Rows that match lie in any order.  The
 # heap has few rows to a page, so that bitmaps become lossy.
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE many (id int, few int, edge int, beyond int, val vector(2)) WITH (fillfactor = 10);
 INSERT INTO many SELECT i, CASE WHEN i > 4000 THEN 0 ELSE i END,
 		CASE WHEN i <= 65536 THEN 0 ELSE i END, CASE WHEN i <= 65537 THEN 0 ELSE i END,
@@ -83,12 +82,11 @@ sub many
 		WHERE $column = 0 ORDER BY val <-> '[0,0]' $limit;";
 	my ($gpu, $cpu) = answered_by($node, 'many_idx');
 
-	is($node->safe_psql('postgres', "$fast $prepare CREATE TEMP TABLE got AS EXECUTE find(0);
-		$digest"), $node->safe_psql('postgres', "$slowly $digest"), "$what: the right rows");
+	is($node->sql("$fast $prepare CREATE TEMP TABLE got AS EXECUTE find(0);
+		$digest"), $node->sql("$slowly $digest"), "$what: the right rows");
 	my ($gpu_after, $cpu_after) = answered_by($node, 'many_idx');
 	is(join(' ', $gpu_after > $gpu, $cpu_after - $cpu), '1 0', "$what: by the device alone");
-	my $plan = $node->safe_psql('postgres',
-		"$fast $prepare EXPLAIN (ANALYZE, COSTS OFF) EXECUTE find(0)");
+	my $plan = $node->sql("$fast $prepare EXPLAIN (ANALYZE, COSTS OFF) EXECUTE find(0)");
 	like($plan, qr/GpugraphBitmapScan.*$explained/s, "$what: $explained");
 	return;
 }
@@ -97,21 +95,20 @@ many('edge', 'LIMIT 10', '', 'as many TIDs as one request takes', 'TIDs: 65536\n
 many('beyond', 'LIMIT 10', '', 'one TID more', 'TIDs: 65537\n');
 
 # two lists, since the device has a delta, too: fewer TIDs fit into one request
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO many SELECT id + 200000, 0, 1, 1, val FROM many WHERE id <= 9000;
 SELECT gpugraph_prewarm('many_idx');
 SQL
 many('edge', 'LIMIT 10', '', 'with a delta', 'TIDs: 65536\n');
-$node->safe_psql('postgres', 'DELETE FROM many WHERE id % 20 = 0');
+$node->sql('DELETE FROM many WHERE id % 20 = 0');
 many('few', 'LIMIT 10', '', 'dead rows', 'TIDs: 98000\n');
 # exactly: a plain VACUUM passes over pages that somebody has pinned, and FREEZE waits for them
-$node->safe_psql('postgres', 'VACUUM (FREEZE) many');
+$node->sql('VACUUM (FREEZE) many');
 for my $limit ('LIMIT 10', 'LIMIT 20000', '')
 {
 	many('few', $limit, '', "rows that VACUUM cleared, $limit", 'TIDs: 93250\n');
 	many('few', $limit, "SET work_mem = '64kB'; SET hash_mem_multiplier = 16;",
-		"pages without rows, $limit",
-		'lossy=[1-9]\d*\n\s+TIDs: [89]\d{4}\n');
+		"pages without rows, $limit", 'lossy=[1-9]\d*\n\s+TIDs: [89]\d{4}\n');
 }
 many('few', 'LIMIT 10', "SET work_mem = '64kB'; SET hash_mem_multiplier = 2;",
 	'more TIDs than fit into work_mem', 'Unrestricted Scans: 1');

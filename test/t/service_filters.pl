@@ -6,7 +6,7 @@ use Residency;
 
 my $node = service_node('filters', conf => "gpugraph.itopk_size = 40\n");
 make_items($node, 12000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 DROP INDEX items_idx;
 ALTER TABLE items DROP CONSTRAINT items_pkey;
 ALTER TABLE items ADD label text, ADD tags int[];
@@ -32,7 +32,7 @@ my @conditions = (
 sub wrong
 {
 	my ($condition, $limit) = @_;
-	return $node->safe_psql('postgres', <<"SQL");
+	return $node->sql(<<"SQL");
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 SET enable_sort = off;
@@ -68,7 +68,7 @@ sub compare_all
 
 compare_all('as built');
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO items SELECT id + 20000, cat, big, val, label, tags FROM items WHERE id % 3 = 0;
 UPDATE items SET id = id - 20000 WHERE id > 20000 AND id % 300 = 1;
 SELECT gpugraph_prewarm('items_idx');
@@ -76,17 +76,16 @@ SQL
 cmp_ok(of_index($node, 'delta_pages'), '>', 16, 'most of the delta is on the device');
 compare_all('with a delta');
 
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 = 1; VACUUM (FREEZE) items');
+$node->sql('DELETE FROM items WHERE id % 4 = 1; VACUUM (FREEZE) items');
 compare_all('rows deleted');
 
-$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+$node->sql("SELECT gpugraph_merge('items_idx')");
 compare_all('merged');
-$node->safe_psql('postgres',
-	"SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
 compare_all('loaded anew');
 
 # of a query that is far from the rows that share a node
-is($node->safe_psql('postgres', <<'SQL'), 'gpu|60', 'iterative_scan off: itopk_size rows');
+is($node->sql(<<'SQL'), 'gpu|60', 'iterative_scan off: itopk_size rows');
 SET enable_seqscan = off;
 SET enable_sort = off;
 SET gpugraph.engine = cuda;
@@ -98,11 +97,11 @@ SELECT engine, (SELECT count(*) FROM a) FROM gpugraph_last_scan();
 SQL
 
 # what is told of such a scan: rows of all segments and of the delta that match
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO items SELECT id + 60000, cat, big, val, label, tags FROM items WHERE id < 3000;
 SELECT gpugraph_prewarm('items_idx');
 SQL
-is($node->safe_psql('postgres', <<'SQL'), 't|gpu|exact|t', 'matches are told');
+is($node->sql(<<'SQL'), 't|gpu|exact|t', 'matches are told');
 SET enable_seqscan = off;
 SET enable_sort = off;
 SET gpugraph.engine = cuda;
@@ -116,7 +115,7 @@ SQL
 {
 	my $sql = $node->basedir . '/clients.sql';
 
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE TABLE answers AS SELECT q, f, array(SELECT items.val <-> queries.val FROM items
 	WHERE id <= f * 400 ORDER BY 1 LIMIT 10) AS d FROM queries, generate_series(1, 3) f;
 ANALYZE answers;
@@ -156,7 +155,7 @@ SQL
 
 # Rows of so many bytes that a walk comes first where most of them match. Those near the query are
 # the ones that do not.
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT seed_by('wide');
 CREATE TABLE wide AS SELECT id, CASE WHEN id <= 300
 		THEN array(SELECT 0.01 * random() FROM generate_series(1, 1000) WHERE id > 0)
@@ -172,7 +171,7 @@ sub check_wide
 	my $query = "(SELECT val FROM wide WHERE id = $from)";
 	my $told = "gpu|$filter\n$rows|$rows|0|0\n10|0";
 
-	is($node->safe_psql('postgres', <<"SQL"), $told, "$when, from $from");
+	is($node->sql(<<"SQL"), $told, "$when, from $from");
 SET enable_seqscan = off;
 SET enable_sort = off;
 SET gpugraph.engine = cuda;
@@ -204,7 +203,7 @@ sub beginnings
 		"(SELECT val FROM wide WHERE id = $from) LIMIT 3;\n" .
 		"SELECT 'begins: ' || filter FROM gpugraph_last_scan();\n";
 
-	return join ' ', $node->safe_psql('postgres', "SET enable_seqscan = off;\n" .
+	return join ' ', $node->sql("SET enable_seqscan = off;\n" .
 		"SET enable_sort = off;\nSET gpugraph.engine = cuda;\nSET gpugraph.itopk_size = 8;\n" .
 		$query x 8) =~ /begins: (.*)/g;
 }
@@ -212,14 +211,14 @@ sub beginnings
 is(beginnings(5000), join(' ', ('walk') x 8), 'walks that find enough go on');
 is(beginnings(7), 'walk exact walk exact exact walk exact exact',
 	'walks that find too little are made less and less');
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO wide SELECT id + 6000, val FROM wide WHERE id % 15 = 1;
 SELECT gpugraph_prewarm('wide_idx');
 SQL
 check_wide('wide rows and a delta', $_, 6100, 'walk, exact') for 7, 5000;
 
 # So few rows are left to the CPU, device or not, and the planner knows that.
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE TABLE few AS SELECT i AS id, i * 7919 % 1000 AS kept, (SELECT val FROM items WHERE id = i)
 	FROM generate_series(1, 1000) i;
 CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops, kept);
@@ -228,7 +227,7 @@ SELECT gpugraph_prewarm('few_idx');
 SQL
 for my $most (1, 100, 500)
 {
-	like($node->safe_psql('postgres', "EXPLAIN SELECT id FROM few WHERE kept < $most " .
+	like($node->sql("EXPLAIN SELECT id FROM few WHERE kept < $most " .
 		"ORDER BY val <-> (SELECT val FROM few WHERE id = 7) LIMIT 10"),
 		qr/Index Scan using few_idx.*Index Cond/s, "few rows, $most in 1000");
 }

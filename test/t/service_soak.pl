@@ -27,7 +27,7 @@ shared_buffers = '@{[ $rows > 50000 ? '1GB' : '64MB' ]}'
 maintenance_work_mem = '1GB'
 CONF
 make_items($node, $rows, $dim);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 ALTER TABLE items DROP CONSTRAINT items_pkey;
 CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 10000000;
@@ -78,8 +78,7 @@ my @cutting = map {
 
 sub service_pids
 {
-	return split /\n/,
-		$node->safe_psql('postgres', 'SELECT pid FROM gpugraph_stat_device WHERE pid IS NOT NULL');
+	return split /\n/, $node->sql('SELECT pid FROM gpugraph_stat_device WHERE pid IS NOT NULL');
 }
 
 # resident kB of a process that no other process shares
@@ -137,8 +136,7 @@ while ($bench->{harness}->pumpable && time - $start < $seconds - 2)
 	# private memory of the worker that is about to go, after so long a time alive
 	push @memory, join ' ', map { sprintf '%.0f MB', private_kb($_) / 1024 } @pids;
 	my ($largest) = sort { $b <=> $a } map { private_kb($_) } split /\n/,
-		$node->safe_psql('postgres',
-		"SELECT pid FROM pg_stat_activity
+		$node->sql("SELECT pid FROM pg_stat_activity
 		WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
 	if (time - $start > $seconds / 4)
 	{
@@ -159,9 +157,7 @@ for my $session ($vacuuming, @cutting)
 }
 
 note($bench->{out});
-is(join('',
-	grep { !/^pgbench \(/ } map { "$_\n" } split /\n/, $bench->{err}), '',
-	'no statement of the clients failed');
+is(failed_statements($bench), '', 'no statement of the clients failed');
 like($bench->{out}, qr/number of failed transactions: 0 /, 'and pgbench counted none');
 unlike($vacuuming->{err}, qr/ERROR(?!.*terminating)/, 'VACUUM met no error');
 my @cut = map { split /\n/, $_->{err} } @cutting;
@@ -178,13 +174,12 @@ is(join("\n", grep { /LOCATION/ && !/ProcessInterrupts, postgres\.c/ } @cut), ''
 cmp_ok(scalar(grep { /statement timeout/ } @cut), '>', 0, 'statements were cut off');
 cmp_ok($kills, '>', 0, "workers were terminated: $kills times");
 
-ok(defined wait_for(sub { return scalar(service_pids()) > 0; }), 'the worker is back');
-my ($samples, $mean) = split /\|/,
-	$node->safe_psql('postgres', 'SELECT count(*), avg(recall) FROM samples');
+ok_in_time(sub { scalar(service_pids()) > 0 }, 'the worker is back');
+my ($samples, $mean) = split /\|/, $node->sql('SELECT count(*), avg(recall) FROM samples');
 cmp_ok($samples, '>', 0, "$samples samples were compared with exact answers");
 cmp_ok($mean, '>', 0.95, sprintf('recall %.4f', $mean));
 my ($gpu, $cpu) = split /\|/,
-	$node->safe_psql('postgres',
+	$node->sql(
 	"SELECT queries_gpu, queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass");
 cmp_ok($gpu, '>', 0, "$gpu queries answered by the device, $cpu by the CPU");
 ok($early > 0 && $late < $early * 1.2 + 8192, "the largest backend grew from $early to $late kB");

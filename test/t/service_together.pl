@@ -8,7 +8,7 @@ use Residency;
 
 my $node = service_node('together', conf => "max_connections = 40\n");
 make_items($node, 12000, 16);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 DROP INDEX items_idx;
 ALTER TABLE items ADD share int, ADD part int;
 UPDATE items SET share = id * 7 % 1000, part = id * 11 % 1000;
@@ -54,17 +54,17 @@ BEGIN
 	END IF;
 END $$;
 SQL
-my $cases = $node->safe_psql('postgres', 'SELECT count(*) FROM cases');
-my $bitmaps = $node->safe_psql('postgres', 'SELECT count(*) FROM cases WHERE least = 1');
+my $cases = $node->sql('SELECT count(*) FROM cases');
+my $bitmaps = $node->sql('SELECT count(*) FROM cases WHERE least = 1');
 
 # alone first
 my $settings = join ' ', map { "SET LOCAL $_;" } 'enable_seqscan = off', 'enable_sort = off',
 	'gpugraph.engine = cuda';
 is($node->psql('postgres', "BEGIN; $settings SELECT look(number) FROM cases"), 0, 'each alone');
 for my $condition (split /\n/,
-	$node->safe_psql('postgres', 'SELECT DISTINCT condition FROM cases WHERE least = 1'))
+	$node->sql('SELECT DISTINCT condition FROM cases WHERE least = 1'))
 {
-	like($node->safe_psql('postgres', "BEGIN; $settings EXPLAIN SELECT FROM items
+	like($node->sql("BEGIN; $settings EXPLAIN SELECT FROM items
 		WHERE $condition ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10"),
 		qr/GpugraphBitmapScan/, "$condition: by a bitmap");
 }
@@ -82,9 +82,7 @@ SELECT look(:n);
 COMMIT;
 SQL
 
-	eval { $bench->{harness}->finish; };
-	is(join('', grep { !/^pgbench \(/ } map { "$_\n" } split /\n/, $bench->{err}), '',
-		"$what: no answer of twelve clients was another one");
+	is(failed_statements($bench), '', "$what: no answer of twelve clients was another one");
 	like($bench->{out}, qr/number of failed transactions: 0 /,
 		"$what: and pgbench counted none that failed");
 	cmp_ok(of_device($node, 'queries') - $queries, '>', 12, "$what: the device answered");

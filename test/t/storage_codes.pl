@@ -11,8 +11,7 @@ sub query
 {
 	my ($sql, $on) = @_;
 
-	return ($on || $node)->safe_psql('postgres',
-		"SET gpugraph.engine = cpu; SET enable_seqscan = off; $sql");
+	return ($on || $node)->sql("SET gpugraph.engine = cpu; SET enable_seqscan = off; $sql");
 }
 
 sub info
@@ -96,23 +95,8 @@ is(query("SELECT gpugraph_learn('items_idx', (SELECT array_agg(val) FROM queries
 	'gpugraph_learn');
 
 # ---- ten generations of merges on a standby, too, a compaction, a crash
-my $standby = start_standby($node, 'standby');
-merge_ten_times(\&query);
-is(info('vectors_bytes, delta_rows < 1000'), '0|t', 'ten generations');
-index_is_complete($node, 'ten generations');
-my $merged = recall();
-query('DELETE FROM items WHERE id % 8 < 5; VACUUM items; SELECT gpugraph_merge(\'items_idx\')');
-ok(info('dead_rows < rows / 3') eq 't', 'a compaction');
-index_is_complete($node, 'a compaction');
-my $compacted = recall();
-$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-is(answers($standby), answers($node), 'a standby answers alike');
-index_is_complete($standby, 'a standby');
-$node->stop('immediate');
-$node->start;
-index_is_complete($node, 'after a crash');
-query('REINDEX INDEX items_idx');
-my $fresh = recall();
+my ($standby, $merged, $compacted, $fresh) = survives_generations($node, \&query, \&recall,
+	sub { is(info('vectors_bytes, delta_rows < 1000'), '0|t', $_[0]); });
 note("recall after ten generations $merged, a compaction $compacted, of a fresh build $fresh");
 cmp_ok($compacted, '>=', $fresh - 0.005, 'merges and compaction lose no recall');
 cmp_ok($merged, '>=', 0.98, 'nor did merges');
@@ -171,17 +155,17 @@ is(query("SET ROLE reader; SELECT count(*) FROM gpugraph_search('owned_idx',
 	(SELECT array_agg(val) FROM queries), 10)"), 500, 'expressions run as the owner');
 
 # ---- what does not go together
-my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
+like(error_of($node, "\\set VERBOSITY verbose
 	SET gpugraph.engine = cuda; SET enable_seqscan = off;
-	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 1");
-like($err, qr/ERROR:  55000/, 'engine cuda');
+	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 1"),
+	qr/ERROR:  55000/, 'engine cuda');
 
 # ---- damage
 my $file = index_file($node, 'long_idx');
 $node->stop;
 patch($file, CODES, 1520 - 8, pack 'f', -9**9**9);
 $node->start;
-($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('long_idx')");
-like($err, qr/code \d+ of piece \d+ is not finite/, 'a code that is not finite');
+like(error_of($node, "SELECT gpugraph_check('long_idx')"),
+	qr/code \d+ of piece \d+ is not finite/, 'a code that is not finite');
 
 finish_test($node, $standby);

@@ -4,7 +4,7 @@ use Gpugraph;
 use Merging;
 
 my $node = merging_node('aims', init => { allows_streaming => 1 }, conf => "autovacuum = off\n");
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('items', 3000, 24, 2);
 SELECT make_data('more', 2000, 24, 3);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
@@ -17,7 +17,7 @@ sub ask
 {
 	my ($server, $target) = @_;
 
-	return $server->safe_psql('postgres', <<"SQL");
+	return $server->sql(<<"SQL");
 SET enable_seqscan = off;
 SET gpugraph.engine = cpu;
 SET gpugraph.target_recall = $target;
@@ -31,15 +31,14 @@ sub measured
 {
 	my ($server) = @_;
 
-	return $server->safe_psql('postgres',
+	return $server->sql(
 		"SELECT recall_measured FROM gpugraph_indexes WHERE indexname = 'items_idx'");
 }
 
 # nobody has a target
 is(ask($node, 0), 64, 'without a target gpugraph.itopk_size counts');
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM more
-	WHERE id <= 600');
-ok(defined wait_for(sub { return merge_info($node, 'delta_rows') < 500; }), 'the worker merges');
+$node->sql('INSERT INTO items SELECT id + 10000, cat, big, val FROM more WHERE id <= 600');
+ok_in_time(sub { merge_info($node, 'delta_rows') < 500 }, 'the worker merges');
 is(measured($node), '', 'without a target nothing is measured');
 
 # the first scan that has one asks for it
@@ -49,8 +48,7 @@ my $first = measured($node);
 my $list = ask($node, .99);
 cmp_ok(ask($node, .6), '<', $list, 'a higher target takes a longer list');
 index_is_complete($node, 'measured');
-is($node->safe_psql('postgres', "SELECT string_agg(recall_by, '') FROM gpugraph_indexes"), 'rows',
-	'by rows');
+is($node->sql("SELECT string_agg(recall_by, '') FROM gpugraph_indexes"), 'rows', 'by rows');
 
 $node->wait_for_catchup($replica);
 is(measured($replica), $first, 'a standby has the measurement');
@@ -61,10 +59,9 @@ my ($rc, undef, $error) = $replica->psql('postgres', "SELECT gpugraph_calibrate(
 like($error, qr/recovery/, 'a standby measures nothing');
 
 # rows come, and are merged: nobody asks
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM more');
+$node->sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM more');
 ok(defined wait_for(sub { return measured($node) gt $first; }, 400), 'recall is measured anew');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_stat_recall'), 1,
-	'the view has one row for a day');
+is($node->sql('SELECT count(*) FROM gpugraph_stat_recall'), 1, 'the view has one row for a day');
 
 # after a crash
 my $before = measured($node);
@@ -76,7 +73,7 @@ is(ask($node, .99), $list, 'and the list');
 index_is_complete($node, 'crashed');
 
 # a dump has no calibration, and what is restored is measured anew
-$node->safe_psql('postgres', 'CREATE DATABASE restored');
+$node->sql('CREATE DATABASE restored');
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 $node->command_ok([ 'pg_dump', '-f', $dump, '-t', 'items', '-d', $node->connstr('postgres') ],
 	'pg_dump');
@@ -93,8 +90,7 @@ $node->stop;
 $replica->promote;
 is(measured($replica), $before, 'a promoted standby has the measurement');
 is(ask($replica, .99), $list, 'and the list');
-is($replica->safe_psql('postgres', "SELECT gpugraph_calibrate('items_idx')"), 't',
-	'and can be measured');
+is($replica->sql("SELECT gpugraph_calibrate('items_idx')"), 't', 'and can be measured');
 cmp_ok(measured($replica), 'gt', $before, 'which is stored');
 index_is_complete($replica, 'promoted');
 finish_test($replica);

@@ -4,7 +4,7 @@ use Gpugraph;
 use Residency;
 
 my $node = service_node('forms', conf => "autovacuum = off\n");
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('items', 12000, 16, 1);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
 	WITH (graph_degree = 8, intermediate_graph_degree = 16, storage = 'float32');
@@ -18,7 +18,7 @@ sub ask
 	my ($engine, $target, $limit) = @_;
 	$limit ||= 10;
 
-	return split / /, $node->safe_psql('postgres', <<"SQL");
+	return split / /, $node->sql(<<"SQL");
 SET enable_seqscan = off;
 SET gpugraph.engine = $engine;
 SET gpugraph.target_recall = $target;
@@ -28,7 +28,7 @@ SELECT concat_ws(' ', engine, candidate_list, round(expected_recall::numeric, 3)
 SQL
 }
 
-is($node->safe_psql('postgres', 'SELECT concat_ws(\' \', cpu_rows > .5, cpu_codes, gpu_rows > .5,
+is($node->sql('SELECT concat_ws(\' \', cpu_rows > .5, cpu_codes, gpu_rows > .5,
 	gpu_codes) FROM gpugraph_stat_recall'), 't t', 'the CPU and a device were measured, by rows');
 my ($engine, $list, $recall) = ask('auto', .98);
 is($engine, 'gpu', 'the device answers');
@@ -48,7 +48,7 @@ for my $target (.97, .98, .99)
 }
 
 # gpugraph_search() by the device
-my $search = $node->safe_psql('postgres', <<'SQL');
+my $search = $node->sql(<<'SQL');
 SET gpugraph.target_recall = 0.98;
 SELECT count(*) FROM (SELECT array_agg(val ORDER BY id) q FROM items WHERE id <= 200) a,
 	gpugraph_search('items_idx', q, 10) \g /dev/null
@@ -57,19 +57,19 @@ SQL
 is($search, "gpu $list", 'gpugraph_search() takes the same list');
 
 # where the device was not measured, as on a standby whose primary has none: the longest list
-$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-$node->safe_psql('postgres', <<'SQL');
+$node->sql("SELECT gpugraph_evict('items_idx')");
+$node->sql(<<'SQL');
 ALTER SYSTEM SET gpugraph.max_residents = 16;
 ALTER SYSTEM SET gpugraph.devices = '';
 SQL
 $node->restart;
-$node->safe_psql('postgres', "SELECT gpugraph_calibrate('items_idx')");
-is($node->safe_psql('postgres', 'SELECT gpu_rows IS NULL FROM gpugraph_stat_recall'), 't',
+$node->sql("SELECT gpugraph_calibrate('items_idx')");
+is($node->sql('SELECT gpu_rows IS NULL FROM gpugraph_stat_recall'), 't',
 	'without a device the CPU alone is measured');
 (undef, $cpu_list) = ask('cpu', .98);
-$node->safe_psql('postgres', 'ALTER SYSTEM RESET ALL');
+$node->sql('ALTER SYSTEM RESET ALL');
 $node->restart;
-$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$node->sql("SELECT gpugraph_prewarm('items_idx')");
 ($engine, $list) = ask('auto', .98);
 is("$engine $list", "gpu $cpu_list", 'a device that was not measured takes the list of the CPU');
 

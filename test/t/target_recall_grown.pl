@@ -8,7 +8,7 @@ my $node = merging_node('grown',
 	conf => "gpugraph.learn_naptime = 1s\ngpugraph.merge_workers = 2\n");
 
 # What comes is harder to search: the first rows have 5 dimensions to speak of, and later ones 32.
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('easy', 5000, 32, 1);
 UPDATE easy SET val = (SELECT array_agg(x * CASE WHEN d <= 5 THEN 1 ELSE .03 END ORDER BY d)
 	FROM unnest(val::real[]) WITH ORDINALITY u(x, d))::vector;
@@ -38,7 +38,7 @@ sub measured
 {
 	my ($rel) = @_;
 
-	return $node->safe_psql('postgres', "SELECT concat_ws(' ', recall_by, recall_measured)
+	return $node->sql("SELECT concat_ws(' ', recall_by, recall_measured)
 		FROM gpugraph_indexes WHERE indexname = '${rel}_idx'");
 }
 
@@ -47,7 +47,7 @@ sub found
 {
 	my ($rel) = @_;
 
-	return split /\n/, $node->safe_psql('postgres',
+	return split /\n/, $node->sql(
 		"SET gpugraph.target_recall = .99; SELECT recall('$rel', '<->', 10); SELECT list()");
 }
 
@@ -76,16 +76,16 @@ sub reaches
 # the first scan with a target has recall measured
 is((found('items'))[1], 64, 'nothing is known yet');
 reaches('items', 'rows', '', 16, 'by rows');
-ok(defined wait_for(sub {
-			$node->safe_psql('postgres', "SELECT ask('easy', 1, 4700)");
-			return merge_info($node, 'sample_queries', 'sampled') > 3000; }),
+ok_in_time(sub {
+			$node->sql("SELECT ask('easy', 1, 4700)");
+			return merge_info($node, 'sample_queries', 'sampled') > 3000; },
 	'a sample of queries');
 found('sampled');
 reaches('sampled', 'queries', '', 16, 'by queries');
 
 # rows come, and queries like them
 my %seen = map { $_ => measured($_) } qw(items sampled);
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 INSERT INTO items SELECT id + 10000, cat, big, val FROM hard WHERE id <= 300;
 INSERT INTO sampled SELECT id + 10000, cat, big, val FROM hard WHERE id <= 300;
 INSERT INTO queries SELECT id + 10000, val FROM hard WHERE id > 1952;

@@ -12,7 +12,7 @@ use Merging;
 
 my $node = merging_node('flood',
 	conf => "autovacuum = off\ngpugraph.learn_naptime = 1s\ngpugraph.merge_workers = 1\n");
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 SELECT make_data('items', 2000, 24, 2);
 SELECT make_data('asked', 4000, 24, 2);
 CREATE TABLE others AS SELECT * FROM items;
@@ -55,7 +55,7 @@ sub list
 {
 	my ($table) = @_;
 
-	return $node->safe_psql('postgres', <<"SQL");
+	return $node->sql(<<"SQL");
 SET enable_seqscan = off;
 SET gpugraph.target_recall = .95;
 SELECT FROM $table ORDER BY val <-> (SELECT val FROM asked WHERE id = 7) LIMIT 10 \\g /dev/null
@@ -67,8 +67,7 @@ sub shown
 {
 	my ($column, $index) = @_;
 
-	return $node->safe_psql('postgres',
-		"SELECT $column FROM gpugraph_indexes WHERE indexname = '$index'");
+	return $node->sql("SELECT $column FROM gpugraph_indexes WHERE indexname = '$index'");
 }
 
 list('items');
@@ -80,10 +79,9 @@ ok(defined wait_for(sub {
 
 # Queries like the rows fill the sample, and recall is measured by them.  While somebody searches
 # the worker takes its time.
-ok(defined wait_for(sub {
-		$node->safe_psql('postgres', 'SELECT ask(1100, 1)');
-		return merge_info($node, 'sample_queries') > 3500;
-	}), 'a sample of queries');
+ok_in_time(
+	sub { $node->sql('SELECT ask(1100, 1)'); return merge_info($node, 'sample_queries') > 3500; },
+	'a sample of queries');
 ok(defined wait_for(sub { return shown('recall_by', 'items_idx') eq 'queries'; }, 400),
 	'recall is measured by them');
 my $first = list('items');
@@ -94,16 +92,15 @@ $watch->query_until(qr//, "SET enable_seqscan = off; SET gpugraph.target_recall 
 # the flood
 for my $round (1 .. 5)
 {
-	my $before = $node->safe_psql('postgres', 'SELECT count(*) FROM seen');
+	my $before = $node->sql('SELECT count(*) FROM seen');
 
-	$node->safe_psql('postgres', 'SELECT ask(4000, 30)', extra_params => [ '-U', 'flooding' ]);
-	ok(defined wait_for(sub {
-			return $node->safe_psql('postgres', 'SELECT count(*) FROM seen') > $before;
-		}, 400), "measured anew, $round");
+	$node->sql('SELECT ask(4000, 30)', extra_params => [ '-U', 'flooding' ]);
+	ok(defined wait_for(sub { return $node->sql('SELECT count(*) FROM seen') > $before; }, 400),
+		"measured anew, $round");
 }
-$node->safe_psql('postgres', 'INSERT INTO stop DEFAULT VALUES');
+$node->sql('INSERT INTO stop DEFAULT VALUES');
 $watch->quit;
-my @lists = split /\n/, $node->safe_psql('postgres', 'SELECT list FROM seen ORDER BY n');
+my @lists = split /\n/, $node->sql('SELECT list FROM seen ORDER BY n');
 my $list = $first;
 note("lists $first @lists");
 is(scalar(grep { my ($from, $to) = ($list, $_); $list = $to;
@@ -116,7 +113,7 @@ like(shown('hint', 'items_idx'), qr/gpugraph_calibrate.*queries have changed/,
 index_is_complete($node, 'flooded');
 
 # the owner has lists follow
-$node->safe_psql('postgres', "SELECT gpugraph_calibrate('items_idx')");
+$node->sql("SELECT gpugraph_calibrate('items_idx')");
 unlike(shown('hint', 'items_idx'), qr/gpugraph_calibrate/, 'until the owner wants it');
 note('list ' . list('items') . ' after gpugraph_calibrate()');
 

@@ -8,7 +8,7 @@ shared_preload_libraries = gpugraph
 shared_buffers = 16MB
 CONF
 
-$node->safe_psql('postgres', <<'SQL');
+$node->sql(<<'SQL');
 CREATE EXTENSION pg_prewarm;
 CREATE FUNCTION val_of(id int) RETURNS vector LANGUAGE sql IMMUTABLE AS
 	'SELECT (SELECT array_agg(sin(id * d) + cos(id * 0.37 + d * d) ORDER BY d)
@@ -49,26 +49,26 @@ BEGIN
 END $$;
 SQL
 my $settings = 'SET gpugraph.engine = cpu; SET enable_seqscan = off; SET enable_sort = off;';
-my $quiet = $node->safe_psql('postgres', "$settings SELECT found()");
+my $quiet = $node->sql("$settings SELECT found()");
 cmp_ok($quiet, '>', 500, 'without others most rows are found');
-cmp_ok($node->safe_psql('postgres', "SELECT pg_relation_size('items_idx')"), '<', 16 * 1024 * 1024,
+cmp_ok($node->sql("SELECT pg_relation_size('items_idx')"), '<', 16 * 1024 * 1024,
 	'the index has room in shared buffers');
 
 my @others = map { start_psql($node,
 		'SELECT count(pg_prewarm(\'big\')) FROM generate_series(1, 300) i') } 1 .. 2;
 my $read = "SELECT idx_blks_read FROM pg_statio_user_indexes WHERE indexrelname = 'items_idx'";
-my $before = $node->safe_psql('postgres', $read);
+my $before = $node->sql($read);
 my ($rounds, $least) = (0, $quiet);
 for (1 .. 12)
 {
-	my $found = $node->safe_psql('postgres', "$settings SELECT found()");
+	my $found = $node->sql("$settings SELECT found()");
 
 	$least = $found if $found < $least;
 	$rounds++;
 }
 cmp_ok($least, '>=', $quiet - 6, "$rounds times beside others, as many are found");
-cmp_ok($node->safe_psql('postgres', $read), '>', $before + 2000, 'the index was read again');
+cmp_ok($node->sql($read), '>', $before + 2000, 'the index was read again');
 finish_psql($_) for @others;
-is($node->safe_psql('postgres', "$settings SELECT found()"), $quiet, 'and afterwards');
+is($node->sql("$settings SELECT found()"), $quiet, 'and afterwards');
 
 done_testing();

@@ -40,14 +40,14 @@ sub pages_read
 # Pages that hold rows now.
 sub pages_now
 {
-	return $node->safe_psql('postgres', "SELECT (tids_bytes + delta_bytes) / 8192
+	return $node->sql("SELECT (tids_bytes + delta_bytes) / 8192
 		FROM gpugraph_index_info('items_idx')");
 }
 
 # A table with a segment of 4,000 rows, one of 600, and 300 rows in the delta.
 sub make_table
 {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 DROP TABLE IF EXISTS items;
 CREATE TABLE items (id int, cat int, val vector(8)) WITH (vacuum_truncate = off);
 CREATE FUNCTION pg_temp.fill(a int, b int) RETURNS SETOF items LANGUAGE sql AS $$
@@ -68,14 +68,14 @@ SQL
 # Before a merge begins, whose snapshot would keep them.
 sub delete_third
 {
-	$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
+	$node->sql('DELETE FROM items WHERE id % 3 = 0');
 	return;
 }
 
 # Rows that are dead at once, whatever snapshots there are.
 sub insert_dead
 {
-	$node->safe_psql('postgres', 'BEGIN; INSERT INTO items SELECT 500000 + id, cat, val FROM items
+	$node->sql('BEGIN; INSERT INTO items SELECT 500000 + id, cat, val FROM items
 		WHERE id BETWEEN 1 AND 2000; ROLLBACK');
 	return;
 }
@@ -84,14 +84,14 @@ sub insert_more
 {
 	my ($n) = @_;
 
-	$node->safe_psql('postgres', "INSERT INTO items SELECT 500000 + id, cat, val FROM items
+	$node->sql("INSERT INTO items SELECT 500000 + id, cat, val FROM items
 		WHERE id BETWEEN 1 AND $n");
 	return;
 }
 
 sub merge_all
 {
-	is($node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')"), 't', 'a merge of all');
+	is($node->sql("SELECT gpugraph_merge('items_idx')"), 't', 'a merge of all');
 	return;
 }
 
@@ -100,9 +100,9 @@ sub is_whole
 	my ($what) = @_;
 
 	index_is_complete($node, $what);
-	$node->safe_psql('postgres', $again);
+	$node->sql($again);
 	index_is_complete($node, "$what, places used again");
-	$node->safe_psql('postgres', 'VACUUM items');
+	$node->sql('VACUUM items');
 	merge_all();
 	index_is_complete($node, "$what, merged once more");
 	return;
@@ -113,8 +113,8 @@ make_table();
 my $hold = hold_at($node, 'merge');
 delete_third();
 my $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
-$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
-$node->safe_psql('postgres', $again);
+$node->sql('VACUUM (FREEZE) items');
+$node->sql($again);
 finish_psql($hold);
 unlike(finish_psql($merge), qr/ERROR/, 'the merge ends');
 is(merge_info($node, 'segments'), 1, 'and has flipped');
@@ -156,15 +156,15 @@ cmp_ok($late, '>', 0, 'VACUUM reads what was made of the delta');
 is_whole('the delta merged while VACUUM is there');
 
 # the same of an index that has no segment
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
-$node->safe_psql('postgres', 'CREATE TABLE copy AS TABLE items');
-$node->safe_psql('postgres', 'TRUNCATE items');
-$node->safe_psql('postgres', 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+$node->sql('DROP INDEX items_idx');
+$node->sql('CREATE TABLE copy AS TABLE items');
+$node->sql('TRUNCATE items');
+$node->sql('CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
 	WITH (seal_rows = 0)');
-$node->safe_psql('postgres', 'INSERT INTO items TABLE copy');
-$node->safe_psql('postgres', 'DROP TABLE copy');
+$node->sql('INSERT INTO items TABLE copy');
+$node->sql('DROP TABLE copy');
 ($hold_merge, $hold_vacuum) = (hold_at($node, 'merge'), hold_at($node, 'vacuum_delta'));
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 2');
+$node->sql('DELETE FROM items WHERE id % 3 = 2');
 $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
 $vacuum = start_at('vacuum_delta', 'VACUUM (FREEZE) items');
 finish_psql($hold_merge);
@@ -192,9 +192,9 @@ is_whole('two merges while VACUUM is in one segment');
 # VACUUM gives back a whole segment that is being merged: the merge begins anew with the others
 make_table();
 $hold_merge = hold_at($node, 'merge');
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id BETWEEN 4001 AND 4600');
+$node->sql('DELETE FROM items WHERE id BETWEEN 4001 AND 4600');
 $merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
-$node->safe_psql('postgres', 'VACUUM (FREEZE) items');
+$node->sql('VACUUM (FREEZE) items');
 is(merge_info($node, 'segments'), 1, 'VACUUM gives back a segment without rows');
 finish_psql($hold_merge);
 unlike(finish_psql($merge), qr/ERROR/, 'the merge ends');
@@ -233,7 +233,7 @@ is_whole('a flip while VACUUM gives back');
 
 # a merge flips while CREATE INDEX CONCURRENTLY collects the rows that the index has
 make_table();
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
+$node->sql('DROP INDEX items_idx');
 $hold_vacuum = hold_at($node, 'vacuum_last');
 my $create = start_at('vacuum_last',
 	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)');

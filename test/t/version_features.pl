@@ -11,11 +11,10 @@ $node->init(allows_streaming => 1);
 $node->append_conf('postgresql.conf', "autovacuum = off\njit = off\nwal_keep_size = 1GB\n");
 $node->append_conf('postgresql.conf', "summarize_wal = on\n") if $version >= 17;
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
+$node->sql('CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 load_helpers($node);
 make_items($node, 3000, 16);
-is($node->safe_psql('postgres', 'SHOW data_checksums'), $version >= 18 ? 'on' : 'off',
-	'checksums as by default');
+is($node->sql('SHOW data_checksums'), $version >= 18 ? 'on' : 'off', 'checksums as by default');
 
 # every page is read from disk again, and its checksum looked at
 $node->restart;
@@ -29,7 +28,7 @@ $node->start;
 
 if ($version >= 18)
 {
-	for my $method ($node->safe_psql('postgres',
+	for my $method ($node->sql(
 			"SELECT unnest(enumvals) FROM pg_settings WHERE name = 'io_method'") =~ /\w+/g)
 	{
 		$node->append_conf('postgresql.conf', "io_method = $method\n");
@@ -42,9 +41,9 @@ if ($version >= 18)
 			$node->start;
 			next;
 		}
-		is($node->safe_psql('postgres', 'SHOW io_method'), $method, "$method: so it is");
+		is($node->sql('SHOW io_method'), $method, "$method: so it is");
 		index_is_complete($node, "$method: read");
-		$node->safe_psql('postgres', "INSERT INTO items
+		$node->sql("INSERT INTO items
 			SELECT id + 10000 * (SELECT 1 + max(id) / 10000 FROM items), cat, big, val FROM items
 			WHERE id <= 500; REINDEX INDEX items_idx");
 		index_is_complete($node, "$method: built");
@@ -58,14 +57,14 @@ if ($version >= 17)
 	my $backups = $node->backup_dir;
 
 	$node->backup('full');
-	$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-	$node->safe_psql('postgres', 'VACUUM items');
-	$node->safe_psql('postgres', "INSERT INTO items SELECT id + 500000, cat, big, val FROM items
+	$node->sql('DELETE FROM items WHERE id % 3 = 0');
+	$node->sql('VACUUM items');
+	$node->sql("INSERT INTO items SELECT id + 500000, cat, big, val FROM items
 		WHERE id <= 600; SELECT gpugraph_merge('items_idx')");
 	$node->backup('incremental',
 		backup_options => [ '--incremental', "$backups/full/backup_manifest" ]);
 	my $at_backup = answers($node);
-	$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 = 0');
+	$node->sql('DELETE FROM items WHERE id % 4 = 0');
 	command_ok([ 'pg_combinebackup', "$backups/full", "$backups/incremental", '-o',
 			"$backups/combined" ], 'backups are combined');
 	my $restored = PostgreSQL::Test::Cluster->new('restored');
@@ -88,11 +87,11 @@ if ($version >= 19)
 	for my $round (1 .. 5)
 	{
 		my $id = 900000 + $round;
-		my $lsn = $node->safe_psql('postgres', "INSERT INTO items SELECT $id, cat, big, val
+		my $lsn = $node->sql("INSERT INTO items SELECT $id, cat, big, val
 			FROM items LIMIT 1;
 			SELECT pg_current_wal_insert_lsn()");
-		$replica->safe_psql('postgres', "WAIT FOR LSN '$lsn' WITH (TIMEOUT '300s')");
-		is($replica->safe_psql('postgres', "SET enable_seqscan = off; SET enable_sort = off;
+		$replica->sql("WAIT FOR LSN '$lsn' WITH (TIMEOUT '300s')");
+		is($replica->sql("SET enable_seqscan = off; SET enable_sort = off;
 			SELECT count(*) FROM (SELECT id FROM items
 				ORDER BY val <-> (SELECT val FROM items WHERE id = $id) LIMIT 100) s
 			WHERE id = $id"), 1, "round $round: the replica has the row just written");
@@ -104,7 +103,7 @@ if ($version >= 19)
 
 if ($version >= 19)
 {
-	$node->safe_psql('postgres', <<'SQL');
+	$node->sql(<<'SQL');
 CREATE INDEX second_idx ON items USING gpugraph (val vector_cosine_ops);
 CREATE INDEX third_idx ON items USING gpugraph (val vector_ip_ops) WITH (storage = 'float32+int4');
 ALTER TABLE items SET (autovacuum_parallel_workers = 2, autovacuum_vacuum_threshold = 10,
@@ -115,13 +114,13 @@ ALTER SYSTEM SET autovacuum_naptime = 1;
 ALTER SYSTEM SET autovacuum = on;
 SQL
 	my $offset = -s $node->logfile;
-	$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 5 = 0');
+	$node->sql('DELETE FROM items WHERE id % 5 = 0');
 	$node->reload;
 	$node->wait_for_log(qr/automatic vacuum of table "postgres.public.items"/, $offset);
 	like(slurp_file($node->logfile, $offset), qr/parallel workers: .*[1-9] launched/,
 		'several workers vacuum');
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET autovacuum; SELECT pg_reload_conf()');
-	$node->safe_psql('postgres', "SELECT gpugraph_check(name, true)
+	$node->sql('ALTER SYSTEM RESET autovacuum; SELECT pg_reload_conf()');
+	$node->sql("SELECT gpugraph_check(name, true)
 		FROM unnest('{items_idx,second_idx,third_idx}'::text[]) name");
 	index_is_complete($node, 'vacuumed by several workers');
 }
@@ -141,12 +140,12 @@ if ($version >= 19)
 		END $$');
 	for my $round (1 .. 3)
 	{
-		$node->safe_psql('postgres', 'REPACK (CONCURRENTLY) items');
+		$node->sql('REPACK (CONCURRENTLY) items');
 	}
 	finish_psql($writer);
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 2000000'), 100,
+	is($node->sql('SELECT count(*) FROM items WHERE id > 2000000'), 100,
 		'written while the table was rewritten');
-	$node->safe_psql('postgres', "SELECT gpugraph_check(name, true)
+	$node->sql("SELECT gpugraph_check(name, true)
 		FROM unnest('{items_idx,second_idx,third_idx}'::text[]) name");
 	index_is_complete($node, 'rewritten while it was written');
 }
