@@ -21,12 +21,6 @@
 
 #define BLOCK 1024				/* rows that a thread draws at a time: 400 kB of 96 elements */
 
-#if defined(__x86_64__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
-
 typedef struct draw_job
 {
 	const model *mo;

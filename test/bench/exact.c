@@ -19,12 +19,6 @@
 #define BLOCK_BYTES (512 * 1024)	/* of base rows: half of a 1 MB second-level cache */
 #define CANDIDATES (2 * EXACT_K)
 
-#if defined(__x86_64__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
-
 typedef float lanes __attribute__((vector_size(PANEL * sizeof(float)), aligned(4)));
 
 typedef struct candidate

@@ -4,12 +4,6 @@
  */
 #include "server.h"
 
-#if defined(__x86_64__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
-
 PGconn *
 connect_server(const char *conninfo)
 {

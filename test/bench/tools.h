@@ -12,6 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A function is compiled for several levels of processors, and the best one that is here runs. */
+#if defined(__x86_64__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
 extern void die(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
 extern void *allocate(size_t bytes);	/* for the widest registers; free() */
 extern double now(void);		/* seconds, of the clock that nobody sets */

@@ -263,8 +263,8 @@ main(int argc, char **argv)
 			   "connect %.1f), %u pivots, %u repaired, mean degree %.1f\n",
 			   name, data.n, data.dim, (int) data.metric, params.graph_degree,
 			   params.intermediate_graph_degree, harness_now() - began, control.threads,
-			   harness_processor_seconds() - began_cpu, stats.init_s, stats.iterations, stats.descent_s,
-			   stats.optimize_s, stats.connect_s, graph.npivots, stats.repaired,
+			   harness_processor_seconds() - began_cpu, stats.init_s, stats.iterations,
+			   stats.descent_s, stats.optimize_s, stats.connect_s, graph.npivots, stats.repaired,
 			   mean_degree(&graph));
 		fflush(stdout);
 		for (; search != NULL; search = strchr(search, ',') ? strchr(search, ',') + 1 : NULL)
