@@ -221,28 +221,21 @@ bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t queue
 static double
 recall(gg_index *index, uint32_t itopk)
 {
-	std::vector<uint32_t> truth((size_t) QUERIES * K);
-	std::vector<uint32_t> found((size_t) QUERIES * K);
-	std::vector<float> distances((size_t) QUERIES * K);
-	gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
-	uint64_t	hits = 0;
+	const gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
+	std::vector<uint32_t> truth((size_t) QUERIES * TRUTH);
+	std::vector<float> distances(truth.size());
+	std::vector<uint64_t> keys((size_t) QUERIES * K);
 
-	must(harness_exact(&gg_cuda_engine, index, K, NULL, queries, QUERIES, NULL, truth.data(),
+	must(harness_exact(&gg_cuda_engine, index, TRUTH, NULL, queries, QUERIES, NULL, truth.data(),
 					   distances.data()));
-	must(harness_search(&gg_cuda_engine, index, &params, queries, QUERIES, NULL, found.data(),
-						distances.data()));
-	for (uint32_t q = 0; q < QUERIES; q++)
-		for (uint32_t i = 0; i < K; i++)
-			for (uint32_t j = 0; j < K; j++)
-				hits += found[(size_t) q * K + i] == truth[(size_t) q * K + j];
-	return (double) hits / ((double) QUERIES * K);
+	must(gg_cuda_index_search(index, &params, queries, QUERIES, NULL, keys.data()));
+	return keys_recall(truth, keys, QUERIES, K);
 }
 
 /* ---- deep lists, filters, many queries of one caller --------------------------------- */
 
 #define DEEP_SLOT 3
 #define DEEP_KEYS 0				/* offsets in staging */
-#define DEEP_MATCHES ((size_t) GG_MAX_DEEP * 8)
 #define DEEP_FILTER ((size_t) 1 << 20)
 #define DEEP_TIDS ((size_t) 2 << 20)
 
@@ -264,35 +257,45 @@ write_rows(gg_index *index, uint32_t n)
 	write_part(index, GG_PART_FILTERS, words.data(), (uint64_t) n * 8);
 }
 
+/* For a list of k into staging from `keys` on, with the number of matches behind it. */
+static deep_request
+deep_of(uint32_t slot, uint32_t query, uint32_t k, size_t keys, const gg_filter *filter)
+{
+	deep_request deep = {};
+
+	put_query(slot, query);
+	deep.slot = slot;
+	deep.ticket = next_ticket++;
+	deep.k = k;
+	deep.filter = filter;
+	deep.keys = keys;
+	deep.matches = keys + (size_t) k * 8;
+	return deep;
+}
+
 /* One after the other; after: behind the last key of a list from the start. */
 static void
 bench_deep(const char *what, gg_index *index, uint32_t k, bool after, const gg_filter *filter)
 {
-	deep_request deep = {};
-	std::vector<double> times;
-
-	deep.slot = DEEP_SLOT;
-	deep.k = k;
-	deep.filter = filter;
-	deep.keys = DEEP_KEYS;
-	deep.matches = DEEP_MATCHES;
-	times = times_of(200, [&](uint32_t i)
+	uint64_t	first = 0;
+	std::vector<double> times = times_of(200, [&](uint32_t i)
 	{
+		deep_request deep = deep_of(DEEP_SLOT, i, k, DEEP_KEYS, filter);
 		double		begin;
 
-		put_query(DEEP_SLOT, i);
-		deep.ticket = next_ticket++;
 		if (after && i == 1)
-			deep.after = ((const uint64_t *) (staging + DEEP_KEYS))[k - 1];
+			first = ((const uint64_t *) (staging + DEEP_KEYS))[k - 1];
+		deep.after = first;
 		begin = now_us();
 		must(submit_deep(&region, index, 0, dim, &deep, 1));
 		await_ticket(DEEP_SLOT, 0, deep.ticket);
 		return begin;
 	});
+
 	printf("%-14s k %6u %s matches %8llu  p50 %7.1f us  p99 %7.1f us\n", what, k,
 		   after ? "behind a key," : "from the start,",
-		   (unsigned long long) *(uint64_t *) (staging + DEEP_MATCHES), percentile(times, 0.5),
-		   percentile(times, 0.99));
+		   (unsigned long long) *(uint64_t *) (staging + DEEP_KEYS + (size_t) k * 8),
+		   percentile(times, 0.5), percentile(times, 0.99));
 }
 
 /* Long lists of all rows, of `count` queries in a call. */
@@ -306,14 +309,7 @@ bench_long(gg_index *index, uint32_t k, uint32_t count)
 		double		begin;
 
 		for (uint32_t q = 0; q < count; q++)
-		{
-			put_query(q, i + q);
-			deeps[q].slot = q;
-			deeps[q].ticket = next_ticket++;
-			deeps[q].k = k;
-			deeps[q].keys = q * bytes;
-			deeps[q].matches = deeps[q].keys + (size_t) k * 8;
-		}
+			deeps[q] = deep_of(q, i + q, k, q * bytes, NULL);
 		begin = now_us();
 		must(submit_deep(&region, index, 0, dim, deeps, count));
 		for (uint32_t q = 0; q < count; q++)
@@ -394,21 +390,6 @@ typedef struct flight
 	uint32_t	count;
 	deep_request deeps[CALLERS];
 } flight;
-
-static deep_request
-next_request(uint32_t caller, uint32_t k, const gg_filter *filter)
-{
-	deep_request deep = {};
-
-	put_query(caller, next_ticket);
-	deep.slot = caller;
-	deep.ticket = next_ticket++;
-	deep.k = k;
-	deep.filter = filter;
-	deep.keys = caller * CALLER_BYTES;
-	deep.matches = deep.keys + (size_t) GG_MAX_ITOPK * 8;
-	return deep;
-}
 
 static bool
 landed(const flight *flight)
@@ -493,7 +474,8 @@ callers_rate(gg_index *index, const caller_load *load, const gg_filter *filters)
 				const uint32_t caller = waiting[--nready];
 
 				waiting[nready] = waiting[--nwaiting];
-				flight->deeps[flight->count++] = next_request(caller, load->k, &filters[caller]);
+				flight->deeps[flight->count++] = deep_of(caller, next_ticket, load->k,
+														 caller * CALLER_BYTES, &filters[caller]);
 			}
 			if (flight->count > 0)
 				must(submit_deep(&region, index, queue, dim, flight->deeps, flight->count));
