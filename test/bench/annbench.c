@@ -30,21 +30,14 @@
  * "Lost" are queries with no right answer at all: a walk that ended in the wrong part of the graph,
  * which a wider search seldom mends.
  */
-#include <arpa/inet.h>
+#include "exact.h"
+#include "server.h"
+
 #include <errno.h>
-#include <libpq-fe.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#define GT_K 100				/* ids a query in gt.i32 */
 #define NOT_ASKED (-1)
 
 /*
@@ -54,7 +47,6 @@
 
 typedef struct client
 {
-	pthread_t	thread;
 	int			id;
 	long		count;			/* timed queries */
 	long		rows;			/* they returned */
@@ -69,6 +61,7 @@ typedef struct client
 static const char *conninfo = "";
 static const char *sql;
 static const char *setup;
+static const char *label = "";
 static int	dim;
 static int	k = 10;
 static int	clients = 1;
@@ -83,6 +76,8 @@ static double *truth_distance;
 static int	nq;
 static _Atomic signed char *hits;	/* a query: right answers of K, or NOT_ASKED */
 
+static client *all_clients;
+static atomic_int started;
 static pthread_barrier_t start_line;
 static double start_time;
 static double start_epoch;		/* the same, in seconds since 1970 */
@@ -94,22 +89,6 @@ typedef struct sample
 	float		latency;
 } sample;
 
-static void __attribute__((noreturn))
-fail(const char *what, const char *why)
-{
-	fprintf(stderr, "annbench: %s: %s\n", what, why);
-	exit(1);
-}
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
-}
-
 static void
 stop_early(int signal)
 {
@@ -117,39 +96,32 @@ stop_early(int signal)
 	stop = 1;
 }
 
+/* A file of count rows of the data set. */
 static void *
-read_whole(const char *dir, const char *name, long *bytes)
+read_rows(const char *dir, const char *name, size_t row, int count)
 {
-	char		path[4096];
-	FILE	   *f;
-	void	   *data;
+	size_t		size;
+	void	   *rows = read_file(dir, name, &size);
 
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	f = fopen(path, "rb");
-	if (f == NULL || fseek(f, 0, SEEK_END) != 0 || (*bytes = ftell(f)) < 0)
-		fail(path, strerror(errno));
-	rewind(f);
-	data = malloc(*bytes + 1);
-	if (data == NULL || fread(data, 1, *bytes, f) != (size_t) *bytes)
-		fail(path, "could not be read whole");
-	fclose(f);
-	return data;
+	if (size != row * count)
+		die("%s/%s does not fit query.f32", dir, name);
+	return rows;
 }
 
 static int
 count_hits(int q, PGresult *res)
 {
-	const int32_t *ids = truth + (size_t) q * GT_K;
-	const double *distances = truth_distance + (size_t) q * GT_K;
+	const int32_t *ids = truth + (size_t) q * EXACT_K;
+	const double *distances = truth_distance + (size_t) q * EXACT_K;
 	int			rows = PQntuples(res);
 	int			right = 0;
-	bool		used[GT_K] = {false};
+	bool		used[EXACT_K] = {false};
 
 	for (int r = 0; r < rows && r < k; r++)
 	{
 		int32_t		id = (int32_t) ntohl(*(uint32_t *) PQgetvalue(res, r, 0));
 
-		for (int t = 0; t < GT_K && (t < k || distances[t] <= distances[k - 1]); t++)
+		for (int t = 0; t < EXACT_K && (t < k || distances[t] <= distances[k - 1]); t++)
 			if (ids[t] == id && !used[t])
 			{
 				used[t] = true;
@@ -164,26 +136,21 @@ count_hits(int q, PGresult *res)
  * The binary form of a tid[]: dimensions, nulls, the elements' type, length, lower bound; then each
  * with its length.
  */
-#define PLACES_BYTES	(5 * 4 + GT_K * (4 + 6))
+#define PLACES_BYTES	(5 * 4 + EXACT_K * (4 + 6))
 
 static int
 put_places(const int32_t *ids, char *to)
 {
-	const uint32_t head[5] = {htonl(1), 0, htonl(27), htonl((uint32_t) k), htonl(1)};
-	const uint32_t length = htonl(6);
+	const uint32_t head[5] = {1, 0, 27, (uint32_t) k, 1};
 	char	   *at = to;
 
-	memcpy(at, head, sizeof(head));
-	at += sizeof(head);
+	for (int i = 0; i < 5; i++)
+		at = put32(at, head[i]);
 	for (int i = 0; i < k; i++)
 	{
-		uint32_t	block = htonl((uint32_t) (ids[i] / rows_per_page));
-		uint16_t	offset = htons((uint16_t) (ids[i] % rows_per_page + 1));
-
-		memcpy(at, &length, 4);
-		memcpy(at + 4, &block, 4);
-		memcpy(at + 8, &offset, 2);
-		at += 10;
+		at = put32(at, 6);
+		at = put32(at, (uint32_t) (ids[i] / rows_per_page));
+		at = put16(at, (uint16_t) (ids[i] % rows_per_page + 1));
 	}
 	return (int) (at - to);
 }
@@ -192,59 +159,28 @@ put_places(const int32_t *ids, char *to)
 static float
 ask(client *c, int q, int *rows)
 {
-	int			lengths[2] = {4 + 4 * dim, 0};
+	int			lengths[2] = {(int) vector_bytes(dim, false), 0};
 	const int	formats[2] = {1, 1};
 	char		places[PLACES_BYTES];
 	const char *values[2] = {c->param, places};
-	const float *vector = queries + (size_t) q * dim;
-	uint16_t	head[2] = {htons((uint16_t) dim), 0};
 	PGresult   *res;
 	double		before,
 				after;
 
-	memcpy(c->param, head, sizeof(head));
-	for (int d = 0; d < dim; d++)
-	{
-		uint32_t	bits;
-
-		memcpy(&bits, &vector[d], sizeof(bits));
-		bits = htonl(bits);
-		memcpy(c->param + 4 + 4 * d, &bits, sizeof(bits));
-	}
+	put_vector(c->param, queries + (size_t) q * dim, dim, false);
 	if (rows_per_page > 0)
-		lengths[1] = put_places(truth + (size_t) q * GT_K, places);
+		lengths[1] = put_places(truth + (size_t) q * EXACT_K, places);
 	before = now();
 	res = PQexecPrepared(c->conn, "q", rows_per_page > 0 ? 2 : 1, values, lengths, formats, 1);
 	after = now();
 	if (PQresultStatus(res) != PGRES_TUPLES_OK)
-		fail("query", PQerrorMessage(c->conn));
+		die("query: %s", PQerrorMessage(c->conn));
 	if (PQftype(res, 0) != 23 || PQgetlength(res, 0, 0) > 4)
-		fail("query", "the first column is no int4");
+		die("query: the first column is no int4");
 	*rows = PQntuples(res);
 	hits[q] = (signed char) count_hits(q, res);
 	PQclear(res);
 	return (float) ((after - before) * 1e6);
-}
-
-static void
-connect_client(client *c)
-{
-	PGresult   *res;
-
-	c->conn = PQconnectdb(conninfo);
-	if (PQstatus(c->conn) != CONNECTION_OK)
-		fail("connection", PQerrorMessage(c->conn));
-	if (setup != NULL)
-	{
-		res = PQexec(c->conn, setup);
-		if (PQresultStatus(res) != PGRES_COMMAND_OK && PQresultStatus(res) != PGRES_TUPLES_OK)
-			fail("-s", PQerrorMessage(c->conn));
-		PQclear(res);
-	}
-	res = PQprepare(c->conn, "q", sql, 0, NULL);
-	if (PQresultStatus(res) != PGRES_COMMAND_OK)
-		fail("-q", PQerrorMessage(c->conn));
-	PQclear(res);
 }
 
 static void
@@ -254,34 +190,34 @@ make_room(client *c)
 	if (seconds_file != NULL)
 		c->end = realloc(c->end, sizeof(float) * c->capacity);
 	if (c->latency == NULL || (seconds_file != NULL && c->end == NULL))
-		fail("memory", "exhausted");
+		die("out of memory");
 }
 
 static void *
 run_client(void *arg)
 {
-	client	   *c = arg;
+	client	   *c = (client *) arg + atomic_fetch_add(&started, 1);
 	int			rows;
-	long		q = (long) c->id * nq / clients;
+	long		q;
 	double		end;
 
-	c->param = malloc(4 + 4 * (size_t) dim);
+	c->id = (int) (c - (client *) arg);
+	q = (long) c->id * nq / clients;
+	c->param = allocate(vector_bytes(dim, false));
 	c->capacity = 1 << 16;
-	if (c->param == NULL)
-		fail("memory", "exhausted");
 	make_room(c);
-	connect_client(c);
+	c->conn = connect_server(conninfo);
+	if (setup != NULL)
+		do_sql(c->conn, setup);
+	prepare_sql(c->conn, "q", sql);
 	for (int i = 0; i < warmup; i++)
 		ask(c, (int) (q++ % nq), &rows);
 
 	pthread_barrier_wait(&start_line);
 	if (c->id == 0)
 	{
-		struct timespec t;
-
 		start_time = now();
-		clock_gettime(CLOCK_REALTIME, &t);
-		start_epoch = (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+		start_epoch = today();
 	}
 	pthread_barrier_wait(&start_line);
 	end = start_time + seconds;
@@ -334,16 +270,14 @@ compare_samples(const void *a, const void *b)
 static void
 write_seconds(const client *cs, long total, double elapsed)
 {
-	sample	   *all = malloc(sizeof(sample) * (total + 1));
-	float	   *latency = malloc(sizeof(float) * (total + 1));
+	sample	   *all = allocate(sizeof(sample) * total);
+	float	   *latency = allocate(sizeof(float) * total);
 	FILE	   *f = fopen(seconds_file, "w");
 	long		n = 0,
 				from = 0;
 
-	if (all == NULL || latency == NULL)
-		fail("memory", "exhausted");
 	if (f == NULL)
-		fail(seconds_file, strerror(errno));
+		die("%s: %s", seconds_file, strerror(errno));
 	for (int i = 0; i < clients; i++)
 		for (long j = 0; j < cs[i].count; j++)
 			all[n++] = (sample) {cs[i].end[j], cs[i].latency[j]};
@@ -364,122 +298,41 @@ write_seconds(const client *cs, long total, double elapsed)
 		from = to;
 	}
 	if (fclose(f) != 0)
-		fail(seconds_file, strerror(errno));
+		die("%s: %s", seconds_file, strerror(errno));
 	free(all);
 	free(latency);
 }
 
-int
-main(int argc, char **argv)
+/* What -o says. */
+static void
+report(bool tsv)
 {
-	const char *dir = NULL;
-	const char *label = "";
-	bool		tsv = false;
-	client	   *cs;
-	long		bytes,
-				total = 0,
+	long		total = 0,
 				rows = 0,
 				right = 0,
 				lost = 0,
 				o = 0;
 	double		finish = 0,
-				elapsed,
-				recall;
+				elapsed;
 	float	   *all;
-	int			option;
 
-	while ((option = getopt(argc, argv, "d:D:n:q:s:k:c:t:w:l:r:o:p:")) != -1)
-		switch (option)
-		{
-			case 'd':
-				conninfo = optarg;
-				break;
-			case 'D':
-				dir = optarg;
-				break;
-			case 'n':
-				dim = atoi(optarg);
-				break;
-			case 'q':
-				sql = optarg;
-				break;
-			case 's':
-				setup = optarg;
-				break;
-			case 'k':
-				k = atoi(optarg);
-				break;
-			case 'c':
-				clients = atoi(optarg);
-				break;
-			case 't':
-				seconds = atof(optarg);
-				break;
-			case 'w':
-				warmup = atoi(optarg);
-				break;
-			case 'l':
-				label = optarg;
-				break;
-			case 'r':
-				rows_per_page = atoi(optarg);
-				break;
-			case 'o':
-				tsv = strcmp(optarg, "tsv") == 0;
-				break;
-			case 'p':
-				seconds_file = optarg;
-				break;
-			default:
-				return 2;
-		}
-	if (dir == NULL || sql == NULL || dim < 1 || dim > 16000 || k < 1 || k > GT_K || clients < 1 ||
-		seconds <= 0 || warmup < 0)
-		fail("usage", "see the head of annbench.c");
-
-	queries = read_whole(dir, "query.f32", &bytes);
-	nq = (int) (bytes / (long) sizeof(float) / dim);
-	truth = read_whole(dir, "gt.i32", &bytes);
-	if (nq < 1 || bytes != (long) sizeof(int32_t) * nq * GT_K)
-		fail(dir, "gt.i32 does not fit query.f32");
-	truth_distance = read_whole(dir, "gd.f64", &bytes);
-	if (bytes != (long) sizeof(double) * nq * GT_K)
-		fail(dir, "gd.f64 does not fit query.f32");
-	hits = malloc(nq);
-	cs = calloc(clients, sizeof(client));
-	if (hits == NULL || cs == NULL)
-		fail("memory", "exhausted");
-	for (int i = 0; i < nq; i++)
-		hits[i] = NOT_ASKED;
-
-	signal(SIGTERM, stop_early);
-	pthread_barrier_init(&start_line, NULL, clients);
 	for (int i = 0; i < clients; i++)
 	{
-		cs[i].id = i;
-		if (pthread_create(&cs[i].thread, NULL, run_client, &cs[i]) != 0)
-			fail("pthread_create", strerror(errno));
-	}
-	for (int i = 0; i < clients; i++)
-	{
-		pthread_join(cs[i].thread, NULL);
-		total += cs[i].count;
-		rows += cs[i].rows;
-		if (cs[i].finish > finish)
-			finish = cs[i].finish;
+		total += all_clients[i].count;
+		rows += all_clients[i].rows;
+		if (all_clients[i].finish > finish)
+			finish = all_clients[i].finish;
 	}
 	elapsed = finish - start_time;
-	all = malloc(sizeof(float) * (total + 1));
-	if (all == NULL)
-		fail("memory", "exhausted");
 	if (seconds_file != NULL)
-		write_seconds(cs, total, elapsed);
+		write_seconds(all_clients, total, elapsed);
+	all = allocate(sizeof(float) * total);
 	for (int i = 0; i < clients; i++)
 	{
-		memcpy(all + o, cs[i].latency, sizeof(float) * cs[i].count);
-		o += cs[i].count;
-		free(cs[i].latency);
-		free(cs[i].end);
+		memcpy(all + o, all_clients[i].latency, sizeof(float) * all_clients[i].count);
+		o += all_clients[i].count;
+		free(all_clients[i].latency);
+		free(all_clients[i].end);
 	}
 	qsort(all, total, sizeof(float), compare_floats);
 	for (int i = 0; i < nq; i++)
@@ -487,15 +340,50 @@ main(int argc, char **argv)
 		right += hits[i];
 		lost += hits[i] == 0;
 	}
-	recall = (double) right / ((double) nq * k);
-
 	printf(tsv ? "%s\t%d\t%d\t%.5f\t%.1f\t%.0f\t%.0f\t%.0f\t%.3f\t%ld\t%ld\t%.2f\n"
 		   : "%s clients %d  recall@%d %.4f  qps %.0f  p50 %.0f us  p95 %.0f us  p99 %.0f us  "
 		   "rows/query %.2f  (%ld queries, %ld lost, in %.1f s)\n",
-		   label, clients, k, recall, total / elapsed, all[total / 2], all[total * 95 / 100],
-		   all[total * 99 / 100], (double) rows / total, total, lost, elapsed);
+		   label, clients, k, (double) right / ((double) nq * k), total / elapsed, all[total / 2],
+		   all[total * 95 / 100], all[total * 99 / 100], (double) rows / total, total, lost,
+		   elapsed);
 	free(all);
-	free(cs);
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *dir = NULL;
+	const char *form = "";
+	const option_of options[] = {
+		{'d', OPTION_TEXT, &conninfo}, {'D', OPTION_TEXT, &dir}, {'n', OPTION_INT, &dim},
+		{'q', OPTION_TEXT, &sql}, {'s', OPTION_TEXT, &setup}, {'k', OPTION_INT, &k},
+		{'c', OPTION_INT, &clients}, {'t', OPTION_DOUBLE, &seconds}, {'w', OPTION_INT, &warmup},
+		{'l', OPTION_TEXT, &label}, {'r', OPTION_INT, &rows_per_page}, {'o', OPTION_TEXT, &form},
+		{'p', OPTION_TEXT, &seconds_file}, {0}
+	};
+	size_t		size;
+
+	read_options(argc, argv, options);
+	if (dir == NULL || sql == NULL || dim < 1 || dim > MAX_DIM || k < 1 || k > EXACT_K ||
+		clients < 1 || seconds <= 0 || warmup < 0)
+		die("usage: see the head of annbench.c");
+
+	queries = read_file(dir, "query.f32", &size);
+	nq = (int) (size / sizeof(float) / dim);
+	if (nq < 1)
+		die("%s/query.f32 has no queries", dir);
+	truth = read_rows(dir, "gt.i32", sizeof(int32_t) * EXACT_K, nq);
+	truth_distance = read_rows(dir, "gd.f64", sizeof(double) * EXACT_K, nq);
+	hits = allocate(nq);
+	memset((void *) hits, NOT_ASKED, nq);
+	all_clients = allocate(sizeof(client) * clients);
+	memset(all_clients, 0, sizeof(client) * clients);
+
+	signal(SIGTERM, stop_early);
+	pthread_barrier_init(&start_line, NULL, clients);
+	run_threads(clients, run_client, all_clients);
+	report(strcmp(form, "tsv") == 0);
+	free(all_clients);
 	free((void *) hits);
 	free(queries);
 	free(truth);

@@ -14,22 +14,12 @@
  * table in the order in which blocks arrived.  Elements of a halfvec are rounded, those of the
  * queries, too: the answers are those of the rows that the table has.
  */
-#include "copy.h"
 #include "model.h"
+#include "server.h"
 
-#include <libpq-fe.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <time.h>
-#include <unistd.h>
 
 #define BLOCK 1024				/* rows that a thread draws at a time: 400 kB of 96 elements */
-
-#if defined(__x86_64__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
 
 typedef struct draw_job
 {
@@ -53,33 +43,6 @@ round_to_half(float *x, size_t count)
 		x[i] = (float) (_Float16) x[i];
 }
 
-CLONES static void
-put_floats(const float *x, int count, char *to)
-{
-	for (int i = 0; i < count; i++)
-	{
-		uint32_t	bits;
-
-		memcpy(&bits, &x[i], sizeof(bits));
-		bits = __builtin_bswap32(bits);
-		memcpy(to + sizeof(bits) * i, &bits, sizeof(bits));
-	}
-}
-
-CLONES static void
-put_halves(const float *x, int count, char *to)
-{
-	for (int i = 0; i < count; i++)
-	{
-		_Float16	half = (_Float16) x[i];
-		uint16_t	bits;
-
-		memcpy(&bits, &half, sizeof(bits));
-		bits = __builtin_bswap16(bits);
-		memcpy(to + sizeof(bits) * i, &bits, sizeof(bits));
-	}
-}
-
 static void
 draw_rows(const draw_job *job, uint64_t stream, int64_t first, int64_t count, float *rows)
 {
@@ -96,80 +59,6 @@ draw_again(void *arg, int64_t id, float *space)
 	return space;
 }
 
-/* ---- COPY ------------------------------------------------------------------- */
-
-static void
-send_bytes(PGconn *conn, const char *from, size_t bytes)
-{
-	if (PQputCopyData(conn, from, (int) bytes) != 1)
-		die("COPY: %s", PQerrorMessage(conn));
-}
-
-static PGconn *
-begin_copy(const draw_job *job)
-{
-	PGconn	   *conn = PQconnectdb(job->conninfo);
-	PGresult   *res;
-	char		sql[256];
-	/* signature, flags and the length of the header extension */
-	char		head[19] = "PGCOPY\n\377\r\n\0";
-
-	if (PQstatus(conn) != CONNECTION_OK)
-		die("connection: %s", PQerrorMessage(conn));
-	snprintf(sql, sizeof(sql), "COPY %s (id, v) FROM STDIN (FORMAT binary)", job->table);
-	res = PQexec(conn, sql);
-	if (PQresultStatus(res) != PGRES_COPY_IN)
-		die("COPY: %s", PQerrorMessage(conn));
-	PQclear(res);
-	send_bytes(conn, head, sizeof(head));
-	return conn;
-}
-
-static void
-end_copy(PGconn *conn)
-{
-	PGresult   *res;
-	char		tail[2];
-
-	put16(tail, 0xFFFF);
-	send_bytes(conn, tail, sizeof(tail));
-	if (PQputCopyEnd(conn, NULL) != 1)
-		die("COPY: %s", PQerrorMessage(conn));
-	while ((res = PQgetResult(conn)) != NULL)
-	{
-		if (PQresultStatus(res) != PGRES_COMMAND_OK)
-			die("COPY: %s", PQerrorMessage(conn));
-		PQclear(res);
-	}
-	PQfinish(conn);
-}
-
-/* Bytes of a row in a binary COPY: a vector's or halfvec's are dim, 0, and its elements. */
-static size_t
-copy_bytes(const draw_job *job)
-{
-	return 2 + 4 + 4 + 4 + 4 + (size_t) job->mo->dim * (job->half ? 2 : 4);
-}
-
-static char *
-put_row(const draw_job *job, int64_t id, const float *row, char *p)
-{
-	int			dim = job->mo->dim;
-	uint32_t	bytes = (uint32_t) dim * (job->half ? 2 : 4);
-
-	p = put16(p, 2);
-	p = put32(p, 4);
-	p = put32(p, (uint32_t) id);
-	p = put32(p, 4 + bytes);
-	p = put16(p, (uint16_t) dim);
-	p = put16(p, 0);
-	if (job->half)
-		put_halves(row, dim, p);
-	else
-		put_floats(row, dim, p);
-	return p + bytes;
-}
-
 /* ---- a thread --------------------------------------------------------------- */
 
 static void *
@@ -177,10 +66,10 @@ draw_thread(void *arg)
 {
 	draw_job   *job = arg;
 	int			dim = job->mo->dim;
-	PGconn	   *conn = job->table != NULL ? begin_copy(job) : NULL;
+	PGconn	   *conn = job->table != NULL ? begin_copy(job->conninfo, job->table) : NULL;
 	exact_search *search = exact_open(job->query, job->mo->m);
 	float	   *rows = allocate(sizeof(float) * BLOCK * dim);
-	char	   *message = allocate(BLOCK * copy_bytes(job));
+	char	   *message = allocate(BLOCK * row_bytes(dim, job->half));
 	int64_t		first;
 
 	while ((first = atomic_fetch_add(&job->next, BLOCK)) < job->n)
@@ -190,9 +79,9 @@ draw_thread(void *arg)
 
 		draw_rows(job, STREAM_BASE, first, count, rows);
 		for (int64_t i = 0; i < count && conn != NULL; i++)
-			p = put_row(job, first + i, rows + i * dim, p);
+			p = put_row(p, first + i, rows + i * dim, dim, job->half);
 		if (conn != NULL)
-			send_bytes(conn, message, p - message);
+			send_copy(conn, message, p - message);
 		exact_add(search, rows, count, first);
 	}
 	if (conn != NULL)
@@ -201,15 +90,6 @@ draw_thread(void *arg)
 	free(message);
 	job->searches[atomic_fetch_add(&job->nsearches, 1)] = search;
 	return NULL;
-}
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
 }
 
 /* The threads' answers put together and written; returns the intrinsic dimension. */
@@ -245,30 +125,18 @@ main(int argc, char **argv)
 				drawn,
 				lid;
 	char		source[256];
-	int			option;
+	const char *type = "vector";
+	const option_of options[] = {
+		{'d', OPTION_TEXT, &job.conninfo}, {'T', OPTION_TEXT, &job.table},
+		{'t', OPTION_TEXT, &type}, {'c', OPTION_INT, &threads}, {0}
+	};
+	const int	first = read_options(argc, argv, options);
 
-	while ((option = getopt(argc, argv, "d:T:t:c:")) != -1)
-		switch (option)
-		{
-			case 'd':
-				job.conninfo = optarg;
-				break;
-			case 'T':
-				job.table = optarg;
-				break;
-			case 't':
-				job.half = strcmp(optarg, "halfvec") == 0;
-				if (!job.half && strcmp(optarg, "vector") != 0)
-					die("type \"%s\" is none of vector, halfvec", optarg);
-				break;
-			case 'c':
-				threads = atoi(optarg);
-				break;
-			default:
-				return 2;
-		}
-	argv += optind;
-	if (argc - optind != 8)
+	job.half = strcmp(type, "halfvec") == 0;
+	if (!job.half && strcmp(type, "vector") != 0)
+		die("type \"%s\" is none of vector, halfvec", type);
+	argv += first;
+	if (argc - first != 8)
 		die("usage: draw [options] OUT_DIR N NQ DIM LATENT CLUSTERS METRIC SEED; see its head");
 	job.n = atoll(argv[1]);
 	job.query.n = atoll(argv[2]);

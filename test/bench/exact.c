@@ -11,25 +11,13 @@
  */
 #include "exact.h"
 
-#include <errno.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define PANEL 16				/* queries a panel: one AVX-512 register, two AVX2 ones */
 #define ROWS 6					/* base rows at a time: 12 AVX2 accumulators of the 16 registers */
 #define BLOCK_BYTES (512 * 1024)	/* of base rows: half of a 1 MB second-level cache */
 #define CANDIDATES (2 * EXACT_K)
-
-#if defined(__x86_64__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
 
 typedef float lanes __attribute__((vector_size(PANEL * sizeof(float)), aligned(4)));
 
@@ -76,60 +64,21 @@ typedef struct ranked
 	int32_t		id;
 } ranked;
 
-void
-die(const char *format,...)
-{
-	va_list		args;
-
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-	exit(1);
-}
-
-void *
-allocate(size_t bytes)
-{
-	void	   *p = NULL;
-
-	if (posix_memalign(&p, 64, bytes ? bytes : 1) != 0)
-		die("out of memory allocating %zu bytes", bytes);
-	return p;
-}
+static const char *const metric_names[] = {"l2", "ip", "cos"};
 
 metric
 metric_of(const char *name)
 {
-	if (strcmp(name, "l2") == 0)
-		return METRIC_L2;
-	if (strcmp(name, "ip") == 0)
-		return METRIC_IP;
-	if (strcmp(name, "cos") == 0)
-		return METRIC_COS;
+	for (int m = METRIC_L2; m <= METRIC_COS; m++)
+		if (strcmp(name, metric_names[m]) == 0)
+			return (metric) m;
 	die("metric \"%s\" is none of l2, ip, cos", name);
 }
 
-int
-online_cpus(void)
+const char *
+metric_name(metric m)
 {
-	long		n = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return n < 1 ? 1 : (int) n;
-}
-
-void
-run_threads(int threads, void *(*body) (void *), void *arg)
-{
-	pthread_t  *th = allocate(sizeof(pthread_t) * threads);
-
-	for (int i = 1; i < threads; i++)
-		if (pthread_create(&th[i], NULL, body, arg) != 0)
-			die("could not start a thread");
-	body(arg);
-	for (int i = 1; i < threads; i++)
-		pthread_join(th[i], NULL);
-	free(th);
+	return metric_names[m];
 }
 
 static int
@@ -418,25 +367,6 @@ intrinsic_dimension(const double *distances, int64_t nq, metric m)
 	return sum / nq;
 }
 
-void
-write_file(const char *dir, const char *name, const void *data, size_t size)
-{
-	char		path[4096];
-	FILE	   *f;
-
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	f = fopen(path, "wb");
-	if (f == NULL || fwrite(data, 1, size, f) != size || fclose(f) != 0)
-		die("could not write \"%s\": %s", path, strerror(errno));
-}
-
-void
-make_directory(const char *dir)
-{
-	if (mkdir(dir, 0755) != 0 && errno != EEXIST)
-		die("could not create \"%s\": %s", dir, strerror(errno));
-}
-
 double
 write_answers(const char *dir, int64_t n, vectors query, metric m, const int32_t *ids,
 			  const double *distances, const char *source)
@@ -449,8 +379,7 @@ write_answers(const char *dir, int64_t n, vectors query, metric m, const int32_t
 	write_file(dir, "gt.i32", ids, sizeof(int32_t) * query.n * EXACT_K);
 	write_file(dir, "gd.f64", distances, sizeof(double) * query.n * EXACT_K);
 	snprintf(meta, sizeof(meta), "n=%lld\nnq=%lld\ndim=%d\nmetric=%s\nlid=%.1f\nsource=%s\n",
-			 (long long) n, (long long) query.n, query.dim,
-			 m == METRIC_L2 ? "l2" : m == METRIC_IP ? "ip" : "cos", lid, source);
+			 (long long) n, (long long) query.n, query.dim, metric_name(m), lid, source);
 	/* last: its presence says that the others are complete */
 	write_file(dir, "meta", meta, strlen(meta));
 	return lid;

@@ -8,15 +8,12 @@
  *		gt.i32		nq x EXACT_K int32: ids (row numbers of base) of the nearest rows, nearest first
  *		gd.f64		nq x EXACT_K doubles: their distances (squared L2, -ip, 1 - cos)
  *		meta		name=value lines: n, nq, dim, metric, lid, source
- * All in the machine's byte order.  These are command-line programs' helpers: errors are printed
- * and end the program.
+ * All in the machine's byte order.
  */
 #ifndef EXACT_H
 #define EXACT_H
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "tools.h"
 
 #define EXACT_K 100				/* neighbours kept a query */
 
@@ -34,13 +31,8 @@ typedef struct vectors
 	int			dim;
 } vectors;
 
-extern void die(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
-extern void *allocate(size_t bytes);
 extern metric metric_of(const char *name);
-extern int	online_cpus(void);
-extern void run_threads(int threads, void *(*body) (void *), void *arg);
-extern void make_directory(const char *dir);
-extern void write_file(const char *dir, const char *name, const void *data, size_t size);
+extern const char *metric_name(metric m);
 
 /*
  * Finds the neighbours of every query, writes the directory's files, and returns the mean of the

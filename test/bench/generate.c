@@ -18,9 +18,6 @@
 #include "model.h"
 
 #include <stdatomic.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define CHUNK 1024				/* rows handed to a thread at a time */
 
@@ -58,15 +55,6 @@ draw(const model *mo, query_kind kind, int64_t n, uint64_t stream, int threads)
 	return job.out;
 }
 
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
-}
-
 /* Queries of a kind and their answers, in a directory below. */
 static void
 write_more(const char *dir, const char *name, const model *mo, query_kind kind, vectors base,
@@ -83,37 +71,30 @@ write_more(const char *dir, const char *name, const model *mo, query_kind kind, 
 typedef struct options
 {
 	const char *gap;			/* NULL: none */
-	int64_t		sample;
+	long		sample;
 	int64_t		n;
 	int64_t		nq;
 	int			threads;
 } options;
 
-static void
-read_options(int argc, char **argv, options *o, model *mo)
+static char **
+read_arguments(int argc, char **argv, options *o, model *mo)
 {
-	int			c;
+	const option_of letters[] = {{'g', OPTION_TEXT, &o->gap}, {'s', OPTION_LONG, &o->sample}, {0}};
+	const int	first = read_options(argc, argv, letters);
 
-	while ((c = getopt(argc, argv, "g:s:")) != -1)
-	{
-		if (c == 'g')
-			o->gap = optarg;
-		else if (c == 's')
-			o->sample = atoll(optarg);
-		else
-			die("see the head of generate.c");
-	}
-	if (argc - optind < 8 || argc - optind > 10 || (o->sample > 0 && o->gap == NULL))
+	if (argc - first < 8 || argc - first > 10 || (o->sample > 0 && o->gap == NULL))
 		die("usage: generate [-g GAP [-s SAMPLE]] OUT_DIR N NQ DIM LATENT CLUSTERS METRIC SEED "
 			"[NOISE [THREADS]]");
-	argv += optind;
+	argv += first;
 	o->n = atoll(argv[1]);
 	o->nq = atoll(argv[2]);
-	mo->noise = argc - optind > 8 ? strtof(argv[8], NULL) : MODEL_NOISE;
-	o->threads = argc - optind > 9 ? atoi(argv[9]) : online_cpus();
+	mo->noise = argc - first > 8 ? strtof(argv[8], NULL) : MODEL_NOISE;
+	o->threads = argc - first > 9 ? atoi(argv[9]) : online_cpus();
 	if (o->n < EXACT_K || o->n > INT32_MAX || o->nq < 1 || o->threads < 1 || o->sample < 0)
 		die("an argument is out of range");
 	model_make(mo, argv + 3);
+	return argv;
 }
 
 /* The kind of queries with the gap, from the model of the next seed. */
@@ -155,15 +136,15 @@ main(int argc, char **argv)
 	char		source[256];
 	const char *dir;
 
-	read_options(argc, argv, &o, &mo);
-	dir = argv[optind];
-	kind = unseen = read_gap(&o, argv + optind + 3, &other);
+	argv = read_arguments(argc, argv, &o, &mo);
+	dir = argv[0];
+	kind = unseen = read_gap(&o, argv + 3, &other);
 	if (o.sample > 0)
 		kind.end = unseen.first = mo.clusters * 3 / 4;
 	snprintf(source, sizeof(source),
 			 "generate GAP=%s N=%lld NQ=%lld DIM=%d LATENT=%d CLUSTERS=%d METRIC=%s SEED=%llu "
 			 "NOISE=%g", o.gap != NULL ? o.gap : "0", (long long) o.n, (long long) o.nq, mo.dim,
-			 mo.latent, mo.clusters, argv[optind + 6], (unsigned long long) mo.seed, mo.noise);
+			 mo.latent, mo.clusters, argv[6], (unsigned long long) mo.seed, mo.noise);
 
 	base = draw(&mo, (query_kind) {0}, o.n, STREAM_BASE, o.threads);
 	query = draw(&mo, kind, o.nq, STREAM_QUERY, o.threads);
@@ -181,7 +162,7 @@ main(int argc, char **argv)
 	lid = write_data_set(dir, base, query, mo.m, o.threads, source);
 	printf("%s: %lld x %d %s, %lld queries, intrinsic dimension %.1f"
 		   " (drawn in %.1f s, answered in %.1f s)\n",
-		   dir, (long long) o.n, mo.dim, argv[optind + 6], (long long) o.nq, lid, drawn - start,
+		   dir, (long long) o.n, mo.dim, argv[6], (long long) o.nq, lid, drawn - start,
 		   now() - drawn);
 	free(base.rows);
 	free(query.rows);

@@ -17,7 +17,7 @@
  */
 #include "exact.h"
 
-#include <string.h>
+#include <stdbool.h>
 
 typedef struct entry
 {
@@ -25,25 +25,6 @@ typedef struct entry
 	long		n;
 	long		dim;
 } entry;
-
-/* the text of a small file, with a zero at its end */
-static char *
-read_text(const char *path)
-{
-	FILE	   *f = fopen(path, "rb");
-	size_t		size = 1 << 20;
-	char	   *text = allocate(size + 1);
-	size_t		got;
-
-	if (f == NULL)
-		die("could not open \"%s\"", path);
-	got = fread(text, 1, size, f);
-	if (got == size)
-		die("\"%s\" is too long for a manifest", path);
-	text[got] = '\0';
-	fclose(f);
-	return text;
-}
 
 /* the value that follows "key": inside [from, to), or NULL */
 static const char *
@@ -69,12 +50,10 @@ value_of(const char *from, const char *to, const char *key)
 static entry
 find_entry(const char *dir, const char *name)
 {
-	char		path[4096];
-	char	   *text;
+	size_t		size;
+	char	   *text = read_file(dir, "manifest.json", &size);
 	entry		e = {"", 0, 0};
 
-	snprintf(path, sizeof(path), "%s/manifest.json", dir);
-	text = read_text(path);
 	for (char *open = strchr(text, '{'); open != NULL; open = strchr(open + 1, '{'))
 	{
 		char	   *close = strchr(open, '}');
@@ -91,11 +70,11 @@ find_entry(const char *dir, const char *name)
 			(v = value_of(open, close, "n")) == NULL || sscanf(v, "%ld", &e.n) != 1 ||
 			(v = value_of(open, close, "dim")) == NULL || sscanf(v, "%ld", &e.dim) != 1 ||
 			e.n < 1 || e.n > INT32_MAX || e.dim < 1 || e.dim > 16000)
-			die("the entry \"%s\" of \"%s\" is not understood", name, path);
+			die("the entry \"%s\" of \"%s/manifest.json\" is not understood", name, dir);
 		free(text);
 		return e;
 	}
-	die("\"%s\" has no set named \"%s\"", path, name);
+	die("\"%s/manifest.json\" has no set named \"%s\"", dir, name);
 }
 
 static FILE *
@@ -173,13 +152,13 @@ hash_row(const float *row, int dim)
 	return h ^ (h >> 32);
 }
 
-static int
+static bool
 has_length(const float *row, int dim)
 {
 	for (int d = 0; d < dim; d++)
 		if (row[d] != 0)
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
 /*

@@ -21,16 +21,12 @@
  * the first began and the last ended (seconds since 1970), and the longest statement in
  * milliseconds.
  */
-#include <arpa/inet.h>
+#include "server.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <libpq-fe.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -38,7 +34,6 @@
 
 typedef struct client
 {
-	pthread_t	thread;
 	long		rows;
 	double		longest;		/* seconds */
 	double		finish;
@@ -58,55 +53,30 @@ static long ids = 0;			/* of the rows to update; 0: insert */
 
 static atomic_long next_row;
 static atomic_long taken;		/* rows, for the pace */
+static atomic_int started;
 static pthread_barrier_t start_line;
 static double start_time;
-
-static void __attribute__((noreturn))
-fail(const char *what, const char *why)
-{
-	fprintf(stderr, "insert: %s: %s\n", what, why);
-	exit(1);
-}
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
-}
 
 static void
 insert_row(client *c, PGconn *conn, long row, char *param)
 {
-	const float *vector = base + (size_t) row * dim;
 	/* a prime, so that consecutive rows of the file go to distant ids, and all ids have a turn */
 	const uint32_t id = htonl((uint32_t) (ids > 0 ? row * 2654435761 % ids : row));
-	const uint16_t head[2] = {htons((uint16_t) dim), 0};
 	const char *values[2] = {(const char *) &id, param};
-	const int	lengths[2] = {4, 4 + 4 * dim};
+	const int	lengths[2] = {4, (int) vector_bytes(dim, false)};
 	const int	formats[2] = {1, 1};
 	PGresult   *res;
 	double		before;
 	double		took;
 
-	memcpy(param, head, sizeof(head));
-	for (int d = 0; d < dim; d++)
-	{
-		uint32_t	bits;
-
-		memcpy(&bits, &vector[d], sizeof(bits));
-		bits = htonl(bits);
-		memcpy(param + 4 + 4 * d, &bits, sizeof(bits));
-	}
-	before = now();
+	put_vector(param, base + (size_t) row * dim, dim, false);
+	before = today();
 	res = PQexecPrepared(conn, "i", 2, values, lengths, formats, 1);
-	took = now() - before;
+	took = today() - before;
 	if (PQresultStatus(res) != PGRES_COMMAND_OK)
-		fail(ids > 0 ? "UPDATE" : "INSERT", PQerrorMessage(conn));
+		die("%s: %s", ids > 0 ? "UPDATE" : "INSERT", PQerrorMessage(conn));
 	if (strcmp(PQcmdTuples(res), "1") != 0)
-		fail("UPDATE", "no row has the id, or several have");
+		die("UPDATE: no row has the id, or several have");
 	PQclear(res);
 	if (took > c->longest)
 		c->longest = took;
@@ -117,7 +87,7 @@ insert_row(client *c, PGconn *conn, long row, char *param)
 static void
 pace(long number)
 {
-	double		wait = start_time + (double) number / rate - now();
+	double		wait = start_time + (double) number / rate - today();
 	struct timespec t;
 
 	if (wait <= 0)
@@ -130,28 +100,20 @@ pace(long number)
 static void *
 run_client(void *arg)
 {
-	client	   *c = arg;
-	PGconn	   *conn = PQconnectdb(conninfo);
-	PGresult   *res;
-	char	   *param = malloc(4 + 4 * (size_t) dim);
+	client	   *c = (client *) arg + atomic_fetch_add(&started, 1);
+	PGconn	   *conn = connect_server(conninfo);
+	char	   *param = allocate(vector_bytes(dim, false));
 	char		sql[256];
 	long		row;
 
-	if (param == NULL)
-		fail("memory", "exhausted");
-	if (PQstatus(conn) != CONNECTION_OK)
-		fail("connection", PQerrorMessage(conn));
 	snprintf(sql, sizeof(sql), ids > 0 ? "UPDATE %s SET v = $2 WHERE id = $1" :
 			 "INSERT INTO %s (id, v) VALUES ($1, $2)", table);
-	res = PQprepare(conn, "i", sql, 0, NULL);
-	if (PQresultStatus(res) != PGRES_COMMAND_OK)
-		fail("PREPARE", PQerrorMessage(conn));
-	PQclear(res);
+	prepare_sql(conn, "i", sql);
 
 	if (pthread_barrier_wait(&start_line) == PTHREAD_BARRIER_SERIAL_THREAD)
-		start_time = now();
+		start_time = today();
 	pthread_barrier_wait(&start_line);
-	while (seconds == 0 || now() < start_time + seconds)
+	while (seconds == 0 || today() < start_time + seconds)
 	{
 		row = atomic_fetch_add(&next_row, 1);
 		if (row >= end)
@@ -162,7 +124,7 @@ run_client(void *arg)
 			pace(atomic_fetch_add(&taken, 1));
 		insert_row(c, conn, row, param);
 	}
-	c->finish = now();
+	c->finish = today();
 	PQfinish(conn);
 	free(param);
 	return NULL;
@@ -176,16 +138,16 @@ map_rows(const char *path)
 	long		rows;
 
 	if (fd < 0 || fstat(fd, &st) != 0)
-		fail(path, strerror(errno));
+		die("%s: %s", path, strerror(errno));
 	base = mmap(NULL, (size_t) st.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED)
-		fail(path, strerror(errno));
+		die("%s: %s", path, strerror(errno));
 	close(fd);
 	rows = (long) st.st_size / (4 * (long) dim);
 	if (end < 0)
 		end = rows;
 	if (first < 0 || first > end || end > rows)
-		fail(path, "has not so many rows");
+		die("%s: has not so many rows", path);
 }
 
 int
@@ -196,63 +158,26 @@ main(int argc, char **argv)
 	long		rows = 0;
 	double		finish = 0;
 	double		longest = 0;
-	int			option;
+	const option_of options[] = {
+		{'d', OPTION_TEXT, &conninfo}, {'f', OPTION_TEXT, &path}, {'n', OPTION_INT, &dim},
+		{'T', OPTION_TEXT, &table}, {'a', OPTION_LONG, &first}, {'e', OPTION_LONG, &end},
+		{'b', OPTION_INT, &bit}, {'c', OPTION_INT, &clients}, {'r', OPTION_DOUBLE, &rate},
+		{'t', OPTION_DOUBLE, &seconds}, {'u', OPTION_LONG, &ids}, {0}
+	};
 
-	while ((option = getopt(argc, argv, "d:f:n:T:a:e:b:c:r:t:u:")) != -1)
-		switch (option)
-		{
-			case 'd':
-				conninfo = optarg;
-				break;
-			case 'f':
-				path = optarg;
-				break;
-			case 'n':
-				dim = atoi(optarg);
-				break;
-			case 'T':
-				table = optarg;
-				break;
-			case 'a':
-				first = atol(optarg);
-				break;
-			case 'e':
-				end = atol(optarg);
-				break;
-			case 'b':
-				bit = atoi(optarg);
-				break;
-			case 'c':
-				clients = atoi(optarg);
-				break;
-			case 'r':
-				rate = atof(optarg);
-				break;
-			case 't':
-				seconds = atof(optarg);
-				break;
-			case 'u':
-				ids = atol(optarg);
-				break;
-			default:
-				return 2;
-		}
-	if (path == NULL || table == NULL || dim < 1 || dim > 16000 || clients < 1 || rate < 0 ||
+	read_options(argc, argv, options);
+	if (path == NULL || table == NULL || dim < 1 || dim > MAX_DIM || clients < 1 || rate < 0 ||
 		seconds < 0 || bit > 30 || ids < 0)
-		fail("usage", "see the head of insert.c");
+		die("usage: see the head of insert.c");
 	map_rows(path);
 	atomic_init(&next_row, first);
-	cs = calloc(clients, sizeof(client));
-	if (cs == NULL)
-		fail("memory", "exhausted");
+	cs = allocate(sizeof(client) * clients);
+	memset(cs, 0, sizeof(client) * clients);
 
 	pthread_barrier_init(&start_line, NULL, clients);
-	for (int i = 0; i < clients; i++)
-		if (pthread_create(&cs[i].thread, NULL, run_client, &cs[i]) != 0)
-			fail("pthread_create", strerror(errno));
+	run_threads(clients, run_client, cs);
 	for (int i = 0; i < clients; i++)
 	{
-		pthread_join(cs[i].thread, NULL);
 		rows += cs[i].rows;
 		if (cs[i].finish > finish)
 			finish = cs[i].finish;

@@ -9,18 +9,22 @@ keep=					# the server stays, stopped
 scratch=				# a folder that goes with the bench
 began=()				# of ours, what runs in the background
 
-# What begins a bench's file, its comment, is its help.
+# What begins a bench's file, its comment, is its help, with the options that all of them have.
 usage()
 {
 	sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+	printf '%s\n' '' 'And, as all benches have' \
+		$'\t--server S=V\t\ta server setting, repeatable (gpugraph.engine=cpu)' \
+		$'\t--name NAME\t\t\tnames the files in results/, default '"$bench-DATE-TIME" \
+		$'\t--no-setup\t\t\tdo not look for what is missing on this machine (test/setup)'
 	exit "$1"
 }
 
 # read_options PART ... -- "$@": of the bench's command line, the PARTs (patterns) that are named,
 # into parts, and options. $options names these, each as NAME=DEFAULT, which takes a value; NAME,
 # which sets the variable to yes; no-NAME, which empties it; or NAME+, which adds a value to an
-# array. The variable is called NAME, with _ for -, or as :VARIABLE behind NAME says. All benches
-# have --server, --name, --no-setup and --help.
+# array. The variable is called NAME, with _ for -, or as :VARIABLE behind NAME says. --server,
+# --name, --no-setup and --help are there without being named.
 read_options()
 {
 	local -A entries=()
@@ -102,6 +106,12 @@ read_set()
 	[[ $set =~ ^[0-9]+,[0-9]+,[0-9]+,[0-9]+,[0-9]+,(l2|ip|cos),[0-9]+$ ]] || die "unknown set $1"
 	# shellcheck disable=SC2034
 	IFS=, read -r n nq dim latent clusters metric seed <<<"$set"
+	read_operator
+}
+
+# read_operator: that of $metric
+read_operator()
+{
 	# shellcheck disable=SC2034
 	case $metric in
 		l2) opclass=vector_l2_ops operator='<->' ;;
@@ -122,6 +132,12 @@ open_bench()
 	: >"$tsv"
 	[ -z "$setup" ] || "$top/test/setup"
 	make -s -C "$here" OUT="$work/bin" PG_CONFIG="$PG_CONFIG"
+	if [ "${PGVECTOR:-}" = newest ]; then
+		PGVECTOR=$top/build/pgvector
+		# shellcheck source=test/apt.sh
+		. "$here/../apt.sh"
+		newest_pgvector "$PGVECTOR" "$top" || die "no source of pgvector is to be had"
+	fi
 	place
 	make -s -C "$top" WERROR="${WERROR:-1}" all
 	pg_tree
@@ -130,20 +146,28 @@ open_bench()
 	trap 'exit 130' INT TERM
 }
 
-# start_server NAME MEMORY [SETTING=VALUE ...]: a server of 3/10 of the machine's memory, 40 GB at
-# most, with the extensions. MEMORY is its maintenance_work_mem. Notes the machine.
+# close_bench: the last lines
+close_bench()
+{
+	note "load after" "$(cut -d' ' -f1-3 /proc/loadavg), $SECONDS s in all"
+	echo "figures: $tsv"
+}
+
+# start_server MEMORY [SETTING=VALUE ...]: $cluster, a server of 3/10 of the machine's memory, 40 GB
+# at most, with the extensions, and --server's settings. MEMORY is its maintenance_work_mem. Notes
+# the machine.
 start_server()
 {
-	local name=$1 memory=$2 total_mb buffers
-	shift 2
+	local memory=$1 total_mb buffers
+	shift
 
 	total_mb=$(($(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo) / 1024))
 	buffers=$((total_mb * 3 / 10 > 40960 ? 40960 : total_mb * 3 / 10))
 	# shellcheck disable=SC2154
-	cluster_start "$name" shared_buffers="${buffers}MB" max_wal_size=16GB checkpoint_timeout=1h \
+	cluster_start "$cluster" shared_buffers="${buffers}MB" max_wal_size=16GB checkpoint_timeout=1h \
 		autovacuum=off jit=off maintenance_work_mem="$memory" \
 		max_parallel_maintenance_workers="$workers" max_worker_processes=$((workers + 16)) \
-		shared_preload_libraries=gpugraph "$@"
+		shared_preload_libraries=gpugraph "$@" ${server[@]+"${server[@]}"}
 	sql -c 'CREATE EXTENSION vector' -c 'CREATE EXTENSION pg_prewarm' \
 		-c 'CREATE EXTENSION gpugraph'
 	sleep 3						# the service has its devices by then
@@ -154,16 +178,22 @@ start_server()
 note_machine()
 {
 	device=$(sql -c "SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'")
-	note date "$(date -u '+%Y-%m-%d %H:%M UTC')"
-	note processor "$(nproc) x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)"
+	note_host
 	note memory "$(($(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo) / 1024)) MB,\
  shared_buffers $(sql -c 'SHOW shared_buffers'),\
  maintenance_work_mem $(sql -c 'SHOW maintenance_work_mem')"
-	note load "$(cut -d' ' -f1-3 /proc/loadavg) (1, 5, 15 minutes, before the run)"
-	note gpu "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null |
-		paste -sd';' | grep . || echo none); $device used"
+	note devices "$device used"
 	# shellcheck disable=SC2154
 	note set "$set"
+}
+
+note_host()
+{
+	note date "$(date -u '+%Y-%m-%d %H:%M UTC')"
+	note processor "$(nproc) x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)"
+	note load "$(cut -d' ' -f1-3 /proc/loadavg) (1, 5, 15 minutes, before the run)"
+	note gpu "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null |
+		paste -sd';' | grep . || echo none)"
 }
 
 sql()
@@ -198,6 +228,20 @@ calc()
 	awk "BEGIN { printf \"$1\", ($2) }"
 }
 
+# mib BYTES [FORMAT]
+mib()
+{
+	calc "${2:-%.0f}" "($1) / 1048576"
+}
+
+# timed COMMAND ...: sets took, its seconds
+timed()
+{
+	local before=${EPOCHREALTIME/[.,]/}
+	"$@" || return
+	took=$(calc %.2f "(${EPOCHREALTIME/[.,]/} - $before) / 1e6")
+}
+
 median()
 {
 	sort -g | awk '{ v[NR] = $1 } END { print NR ? v[int((NR + 1) / 2)] : 0 }'
@@ -219,6 +263,90 @@ info()
 	sql -c "SELECT $2 FROM gpugraph_index_info('$1')"
 }
 
+exists()
+{
+	[ -n "$(sql -c "SELECT to_regclass('$1')")" ]
+}
+
+# prewarm NAME ...: tables and indexes into shared buffers, what lies out of line, too
+prewarm()
+{
+	local name
+	for name; do
+		sql -c "SELECT pg_prewarm('$name')" -c "SELECT pg_prewarm(reltoastrelid) FROM pg_class
+			WHERE oid = '$name'::regclass AND reltoastrelid <> 0"
+	done >/dev/null
+}
+
+# reset_counts: of queries and who answered
+reset_counts()
+{
+	sql -c 'SELECT gpugraph_stat_reset()' >/dev/null
+}
+
+# limit SIZE: gpugraph.device_memory
+limit()
+{
+	sql -c "ALTER SYSTEM SET gpugraph.device_memory = '$1'" -c 'SELECT pg_reload_conf()' >/dev/null
+	sleep 1
+}
+
+# run_part PART REGEXP: part_PART, and the lines of the server's log meanwhile that match
+run_part()
+{
+	local server_log=$base/run/$cluster/log lines_before
+	part=$1
+	echo
+	echo "== $part"
+	lines_before=$(wc -l <"$server_log")
+	"part_${part//-/_}"
+	tail -n "+$((lines_before + 1))" "$server_log" | grep -E "$2" | tee "$scratch/log" |
+		tail -12 || true
+	sed "s/^/log\t$part\t/" "$scratch/log" >>"$tsv"
+}
+
+# ---- rows ---------------------------------------------------------------------
+
+# make_data [OPTION ...]: the files of $set, by generate with these options, unless they are there;
+# sets data. Others of the bench, which may be large, go.
+make_data()
+{
+	local numbers
+	IFS=, read -ra numbers <<<"$set"
+	data=$work/data/$bench-$(tr -d ' ' <<<"$*")-${set//,/-}
+	[ ! -f "$data/meta" ] || return 0
+	rm -rf "$work/data/$bench"-*
+	"$work/bin/generate" "$@" "$data" "${numbers[@]}"
+}
+
+# make_table TABLE [ROWS [FILE [COLUMNS]]]: rows of a file, all or the first ones; default the
+# set's. COLUMNS: more of them, each behind a comma.
+make_table()
+{
+	sql -c "SET client_min_messages = warning; DROP TABLE IF EXISTS $1" \
+		-c "CREATE TABLE $1 (id int4, v vector($dim)${4:-}) WITH (parallel_workers = $workers)"
+	"$work/bin/load" '' "$1" "${3:-$data/base.f32}" "$dim" ${2:+"$2"}
+	sql -c "VACUUM (FREEZE, ANALYZE) $1"
+}
+
+# drawn_data TABLE: sets data, where draw_table leaves queries and answers
+drawn_data()
+{
+	data=$work/data/$bench-$1-${type:-vector}-${set//,/-}
+}
+
+# draw_table TABLE [unlogged]: the rows of $set without a file of them
+draw_table()
+{
+	local numbers
+	IFS=, read -ra numbers <<<"$set"
+	drawn_data "$1"
+	sql -c "CREATE ${2:-} TABLE $1 (id int4, v ${type:-vector}($dim))
+		WITH (parallel_workers = $workers)"
+	"$work/bin/draw" -T "$1" -t "${type:-vector}" -c "${connections:-$((workers + 1))}" "$data" \
+		"${numbers[@]}"
+}
+
 # ---- in which form a device holds an index ------------------------------------
 
 # settings_of FORM: device_storage, MB of device memory and host_memory for an index of n rows.
@@ -236,10 +364,10 @@ settings_of()
 	esac
 }
 
-# hold FORM INDEX: have the device hold the index so; sets brought, the seconds that this took
+# hold FORM INDEX: have the device hold the index so; sets took, the seconds that this did
 hold()
 {
-	local storage memory host before
+	local storage memory host
 	read -r storage memory host <<<"$(settings_of "$1")"
 	sql -c "ALTER SYSTEM SET gpugraph.device_storage = $storage" \
 		-c "ALTER SYSTEM SET gpugraph.device_memory = '${memory}MB'" \
@@ -247,9 +375,7 @@ hold()
 		-c "SELECT pg_reload_conf()" >/dev/null
 	sleep 1
 	sql -c "SELECT gpugraph_evict('$2')" >/dev/null
-	before=${EPOCHREALTIME/[.,]/}
-	sql -c "SELECT gpugraph_prewarm('$2')" >/dev/null
-	brought=$(calc %.2f "(${EPOCHREALTIME/[.,]/} - $before) / 1000000")
+	timed sql -c "SELECT gpugraph_prewarm('$2')" >/dev/null
 }
 
 # hold_any: let the device hold indexes as it likes again
@@ -270,10 +396,13 @@ ask_with()
 		SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
 }
 
+# query_of TABLE: the $k nearest, of rows that are $where
 query_of()
 {
+	local param="\$1::vector"
+	[ "${type:-vector}" = vector ] || param=$param::$type
 	# shellcheck disable=SC2154
-	echo "SELECT id FROM $1 ORDER BY v $operator \$1::vector LIMIT 10"
+	echo "SELECT id FROM $1 ${where:+WHERE $where }ORDER BY v $operator $param LIMIT ${k:-10}"
 }
 
 # check_plan TABLE INDEX: every figure is about the index, not about another plan
@@ -286,15 +415,31 @@ check_plan()
 	[[ $plan == *"Index Scan using $2 on $1"* ]] || die "$1 is not asked by $2: $plan"
 }
 
-# ask TABLE CLIENTS SECONDS: sets recall, qps, p50
+# ask TABLE CLIENTS SECONDS [QUERY [OPTION ...]]: by the query or query_of, and annbench with these
+# options; sets recall, qps, p50, p95, p99, per (rows of a query), asked (queries) and lost
 ask()
 {
 	local line
 	# shellcheck disable=SC2154
-	line=$("$work/bin/annbench" -D "$data" -n "$dim" -q "$(query_of "$1")" -s "$session" \
-		-c "$2" -t "$3" -o tsv -l "$1")
+	line=$("$work/bin/annbench" -D "$data" -n "$dim" -q "${4:-$(query_of "$1")}" -s "$session" \
+		-k "${k:-10}" -c "$2" -t "$3" -o tsv -l "$1" "${@:5}") || return
 	# shellcheck disable=SC2034
-	IFS=$'\t' read -r _ _ _ recall qps p50 _ <<<"$line"
+	IFS=$'\t' read -r _ _ _ recall qps p50 p95 p99 per asked lost _ <<<"$line"
+}
+
+# watch TABLE SECONDS SQL [EVERY]: one client queries TABLE so long, or until it is told to end, and
+# notes each second; meanwhile the rows of SQL come every so many seconds, default 1, as lines into
+# $scratch/states. asker and watcher are the two. annbench writes its file at the end.
+watch()
+{
+	echo "$3 \\watch ${4:-1}" >"$scratch/watch.sql"
+	# not by sql(): who ends it ends psql itself, not a shell around it
+	"$bin/psql" -X -q -A -t -F $'\t' -f "$scratch/watch.sql" >"$scratch/states" &
+	watcher=$!
+	"$work/bin/annbench" -D "$data" -n "$dim" -q "$(query_of "$1")" -s "$session" -c 1 -t "$2" \
+		-o tsv -p "$scratch/seconds" >/dev/null &
+	asker=$!
+	began=("$watcher" "$asker")
 }
 
 # subset DIR: query files of the queries whose numbers come in, in that order

@@ -20,13 +20,10 @@
 #define LID_K 100
 #define MADE_QUERIES 1000
 
-/* Distances a query takes, which the engine does not report: one walk each over the same graph. */
+/* What a walk asks its source for, counted on the way. */
 typedef struct counted
 {
-	const gg_dataset *data;
-	const gg_graph *graph;
-	gg_distance_fn distance;
-	float	   *query;
+	gg_source	source;
 	uint64_t	pivots;
 	uint64_t	parents;
 } counted;
@@ -36,10 +33,7 @@ counted_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 {
 	counted    *c = ctx;
 
-	for (uint32_t i = 0; i < count; i++)
-		out[i] = c->distance((const float *) c->data->rows + (size_t) nodes[i] * c->data->dim,
-							 c->query, c->data->dim);
-	return true;
+	return c->source.distances(c->source.ctx, nodes, count, out);
 }
 
 static bool
@@ -48,11 +42,7 @@ counted_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *ou
 	counted    *c = ctx;
 
 	c->parents += count;
-	for (uint32_t i = 0; i < count; i++)
-		memcpy(out + i * c->graph->degree,
-			   c->graph->adjacency + (size_t) nodes[i] * c->graph->degree,
-			   c->graph->degree * sizeof(uint32_t));
-	return true;
+	return c->source.neighbors(c->source.ctx, nodes, count, out);
 }
 
 static bool
@@ -61,10 +51,7 @@ counted_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 	counted    *c = ctx;
 
 	c->pivots++;
-	*node = c->graph->pivots[i];
-	memcpy(neighbors, c->graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-		   GG_PIVOT_DEGREE * sizeof(uint32_t));
-	return true;
+	return c->source.pivot(c->source.ctx, i, node, neighbors);
 }
 
 static void
@@ -96,24 +83,41 @@ parse_search(const char *text, gg_search_params *params, gg_codes *codes)
 	}
 }
 
-/* Distances of the walk of query q over an index with codes. */
+/* Distances that queries take, which the engine does not report: one walk each, again. */
 static uint64_t
-coded_distances(gg_index *index, gg_walk *walk, const gg_search_params *params,
-				const float *query)
+count_walks(gg_index *index, bool coded, const gg_search_params *params, const float *queries,
+			uint32_t nq, counted *count)
 {
-	uint32_t	dim = index->data.dim;
+	const uint32_t dim = index->data.dim;
 	float	   *prepared = malloc(3 * dim * sizeof(float));
 	gg_code_query code;
-	gg_memory_source memory = {index, prepared, &code};
-	gg_source	source = gg_cpu_source(&memory);
+	gg_memory_source memory = {index, prepared, coded ? &code : NULL};
+	gg_source	source;
+	gg_walk    *walk;
+	uint64_t	total = 0;
 
-	need_ok(gg_code_query_init(&index->coder, &code));
-	gg_cpu_load_query(index, query, prepared);
-	gg_code_query_set(&index->coder, prepared, prepared + dim, &code);
-	need_ok(gg_walk_search(walk, &source, params, INFINITY));
-	gg_code_query_free(&code);
+	*count = (counted) {gg_cpu_source(&memory), 0, 0};
+	source = count->source;
+	source.ctx = count;
+	source.distances = counted_distances;
+	source.neighbors = counted_neighbors;
+	source.pivot = counted_pivot;
+	need_ok(gg_walk_create(&walk));
+	if (coded)
+		need_ok(gg_code_query_init(&index->coder, &code));
+	for (uint32_t q = 0; q < nq; q++)
+	{
+		gg_cpu_load_query(index, queries + (size_t) q * dim, prepared);
+		if (coded)
+			gg_code_query_set(&index->coder, prepared, prepared + dim, &code);
+		need_ok(gg_walk_search(walk, &source, params, INFINITY));
+		total += gg_walk_distances(walk);
+	}
+	if (coded)
+		gg_code_query_free(&code);
+	gg_walk_free(walk);
 	free(prepared);
-	return gg_walk_distances(walk);
+	return total;
 }
 
 static void
@@ -125,12 +129,7 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 	uint32_t   *nodes = malloc((size_t) nq * K * sizeof(uint32_t));
 	float	   *distances = malloc((size_t) nq * K * sizeof(float));
 	gg_index   *index;
-	gg_walk    *walk;
-	counted		count = {data, graph, gg_distance_function(data->metric, data->element),
-	malloc(data->dim * sizeof(float)), 0, 0};
-	gg_source	source = {graph->n, graph->degree, graph->npivots, &count,
-	counted_distances, counted_neighbors, counted_pivot, NULL};
-
+	counted		count;
 	gg_codes	codes;
 	gg_search_params chosen = {.k = K};
 
@@ -139,7 +138,6 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 		index = copied_index(data, graph, codes);
 	else
 		need_ok(gg_cpu_engine.index_open(data, graph, &one, &index));
-	need_ok(gg_walk_create(&walk));
 	printf("%.*s\n", (int) strcspn(search, ","), search);
 	printf("%6s %9s %10s %8s %8s %10s %8s\n", "itopk", "recall@10", "distances", "pivots",
 		   "parents", "us/query", "ns/dist");
@@ -147,42 +145,29 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 	{
 		gg_search_params params = chosen;
 		uint64_t	hits = 0;
-		uint64_t	total = 0;
+		uint64_t	total;
 		double		best = INFINITY;
 
 		params.itopk_size = widths[w];
 		for (int repeat = 0; repeat < 3; repeat++)
 		{
-			double		began = cpu_seconds();
+			double		began = harness_processor_seconds();
 
 			need_ok(harness_search(&gg_cpu_engine, index, &params, queries, nq, &one, nodes,
 								   distances));
-			best = fmin(best, cpu_seconds() - began);
+			best = fmin(best, harness_processor_seconds() - began);
 		}
 		for (uint32_t q = 0; q < nq; q++)
-		{
 			for (uint32_t i = 0; i < K; i++)
 				hits += distances[(size_t) q * K + i] <=
 					truth_distances[(size_t) q * LID_K + K - 1];
-		}
-		count.pivots = count.parents = 0;
-		for (uint32_t q = 0; q < nq && codes != GG_CODES_NONE; q++)
-			total += coded_distances(index, walk, &params, queries + (size_t) q * data->dim);
-		for (uint32_t q = 0; q < nq && codes == GG_CODES_NONE; q++)
-		{
-			memcpy(count.query, queries + (size_t) q * data->dim, data->dim * sizeof(float));
-			gg_query_prepare(data->metric, count.query, data->dim);
-			need_ok(gg_walk_search(walk, &source, &params, INFINITY));
-			total += gg_walk_distances(walk);
-		}
+		total = count_walks(index, codes != GG_CODES_NONE, &params, queries, nq, &count);
 		printf("%6u %9.4f %10.1f %8.1f %8.1f %10.1f %8.1f\n", widths[w], (double) hits / nq / K,
 			   (double) total / nq, (double) count.pivots / nq, (double) count.parents / nq,
 			   best / nq * 1e6, best / (double) total * 1e9);
 		fflush(stdout);
 	}
-	gg_walk_free(walk);
 	gg_cpu_engine.index_close(index);
-	free(count.query);
 	free(nodes);
 	free(distances);
 }
@@ -271,15 +256,15 @@ main(int argc, char **argv)
 		}
 		parse_algorithm(name, &params);
 		began = harness_now();
-		began_cpu = cpu_seconds();
+		began_cpu = harness_processor_seconds();
 		need_ok(gg_cpu_engine.build(&data, &params, &control, &graph, &stats));
 		printf("%s: n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads, "
 			   "%.1f s of processors (init %.1f, %u iterations %.1f, optimize %.1f, "
 			   "connect %.1f), %u pivots, %u repaired, mean degree %.1f\n",
 			   name, data.n, data.dim, (int) data.metric, params.graph_degree,
 			   params.intermediate_graph_degree, harness_now() - began, control.threads,
-			   cpu_seconds() - began_cpu, stats.init_s, stats.iterations, stats.descent_s,
-			   stats.optimize_s, stats.connect_s, graph.npivots, stats.repaired,
+			   harness_processor_seconds() - began_cpu, stats.init_s, stats.iterations,
+			   stats.descent_s, stats.optimize_s, stats.connect_s, graph.npivots, stats.repaired,
 			   mean_degree(&graph));
 		fflush(stdout);
 		for (; search != NULL; search = strchr(search, ',') ? strchr(search, ',') + 1 : NULL)

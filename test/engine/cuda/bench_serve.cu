@@ -4,35 +4,18 @@
  *		The same for deep lists, filters that one row in so many passes, many queries at once, and
  *		many callers with filters.
  *
- *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine
+ *	bench serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine
  *												or l1
  *
  * Rows are drawn from 200 clusters on a manifold of 16 dimensions.  The graph is built by
  * build_index(), 32 of 64, and loaded as the service does: through 4 MB pieces of registered
  * memory.  One line a measurement.
- *
- * CLUSTERS in the environment: only the latencies of batches, once for each word of it, which says
- * how many blocks answer a query of a batch:
- *	fit		what the engine chooses: the most of which all queries' run at once
- *	powers	of these, powers of two alone
- *	product	the largest power of two that times the queries is no more than the multiprocessors,
- *			whether they run at once or not
- *	N		so many
- *
- * CALLERS in the environment: only the many callers with filters; LONG: only long lists of several
- * queries.
  */
-#include <algorithm>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <vector>
+#include "bench.h"
 
 #include "../../../kernels/serve/index.cuh"
-#include "mode.h"
+
+#include <sys/mman.h>
 
 extern "C"
 {
@@ -46,6 +29,7 @@ extern "C"
 #define QUERIES 1024
 #define PIECE ((uint64_t) 4 << 20)
 #define DELTA_ROWS 10000u
+#define WARMUP 50				/* runs that do not count */
 
 static bulk_region region;
 static char *staging;
@@ -53,23 +37,10 @@ static uint32_t next_ticket = 1;
 static float *queries;
 static uint32_t dim;
 
-static void
-must_ok(gg_status status, const char *what)
-{
-	if (status.code != GG_OK)
-	{
-		fprintf(stderr, "%s: %s: %s\n", what, status.where, status.message);
-		exit(1);
-	}
-}
-
 static double
 now_us(void)
 {
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double) time.tv_sec * 1e6 + (double) time.tv_nsec * 1e-3;
+	return now_s() * 1e6;
 }
 
 static void
@@ -91,15 +62,11 @@ open_server(void)
 	region.memory = (char *) mmap(NULL, region.bytes, PROT_READ | PROT_WRITE,
 								  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (region.memory == MAP_FAILED)
-	{
-		perror("mmap");
-		exit(1);
-	}
+		fail("no memory for slots");
 	memset(region.memory, 0, region.bytes);
 	staging = region.memory;
 	layout->slots = region.memory + PIECE;
-	must_ok(gg_cuda_engine.serve_open(0, region.memory, region.bytes, layout, &region.server),
-			"serve_open");
+	must(gg_cuda_serve_open(0, region.memory, region.bytes, layout, &region.server));
 }
 
 static bool
@@ -125,7 +92,7 @@ write_part(gg_index *index, gg_part which, const void *from, uint64_t bytes)
 		uint64_t	piece = std::min(PIECE, bytes - at);
 
 		memcpy(staging, (const char *) from + at, piece);
-		must_ok(gg_cuda_engine.index_write(index, which, at, staging, piece), "index_write");
+		must(gg_cuda_index_write(index, which, at, staging, piece));
 	}
 }
 
@@ -141,34 +108,44 @@ prepare(slot_batch *batch, uint32_t first_slot, uint32_t first_query)
 	}
 }
 
-static bool
-arrived(const slot_batch *batch, uint32_t i)
+/* Spin until a ticket is there. */
+static void
+await_ticket(uint32_t slot, uint32_t list, uint32_t ticket)
 {
-	return is_done(batch->slots[i], batch->list, batch->tickets[i]);
+	const double until = now_us() + 5e6;
+
+	while (!is_done(slot, list, ticket))
+		if (now_us() > until)
+		{
+			bool		idle;
+
+			must(gg_cuda_serve_check(region.server, 0, &idle));
+			fail("a ticket did not come");
+		}
 }
 
 static void
 await(const slot_batch *batch)
 {
-	double		until = now_us() + 5e6;
-
 	for (uint32_t i = 0; i < batch->count; i++)
-		while (!arrived(batch, i))
-			if (now_us() > until)
-			{
-				bool		idle;
-
-				must_ok(gg_cuda_engine.serve_check(region.server, 0, &idle), "serve_check");
-				fprintf(stderr, "a ticket did not come\n");
-				exit(1);
-			}
+		await_ticket(batch->slots[i], batch->list, batch->tickets[i]);
 }
 
-static double
-percentile(std::vector<double> &times, double share)
+/* Microseconds of each of so many runs; run(i) tells when it began. */
+template <typename RUN>
+static std::vector<double>
+times_of(uint32_t count, RUN run)
 {
-	std::sort(times.begin(), times.end());
-	return times[(size_t) (share * (double) (times.size() - 1))];
+	std::vector<double> times;
+
+	for (uint32_t i = 0; i < WARMUP + count; i++)
+	{
+		const double begin = run(i);
+
+		if (i >= WARMUP)
+			times.push_back(now_us() - begin);
+	}
+	return times;
 }
 
 /* delta: NULL, or an index that each query searches exactly at the same time, on another queue. */
@@ -177,15 +154,11 @@ bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, ui
 			  uint32_t count)
 {
 	std::vector<double> submit;
-	std::vector<double> all;
-	uint32_t	repeats = count == 1 ? 3000 : 500;
-
-	for (uint32_t i = 0; i < repeats + 50; i++)
+	std::vector<double> all = times_of(count == 1 ? 3000 : 500, [&](uint32_t i)
 	{
-		slot_batch batch = {};
-		slot_batch more;
+		slot_batch	batch = {};
+		slot_batch	more;
 		double		begin;
-		double		submitted;
 
 		batch.count = count;
 		batch.exact = exact;
@@ -196,19 +169,17 @@ bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, ui
 		more.list = 1;
 		more.exact = true;
 		begin = now_us();
-		must_ok(submit_slots(&region, index, 0, dim, &batch), "serve_submit");
+		must(submit_slots(&region, index, 0, dim, &batch));
 		if (delta != NULL)
-			must_ok(submit_slots(&region, delta, 1, dim, &more), "serve_submit");
-		submitted = now_us();
+			must(submit_slots(&region, delta, 1, dim, &more));
+		submit.push_back(now_us() - begin);
 		await(&batch);
 		if (delta != NULL)
 			await(&more);
-		if (i >= 50)
-		{
-			submit.push_back(submitted - begin);
-			all.push_back(now_us() - begin);
-		}
-	}
+		return begin;
+	});
+
+	submit.erase(submit.begin(), submit.begin() + WARMUP);
 	printf("%-14s itopk %4u batch %3u  submit %5.1f us  done p50 %7.1f us  p99 %7.1f us\n", what,
 		   itopk, count, percentile(submit, 0.5), percentile(all, 0.5), percentile(all, 0.99));
 	fflush(stdout);
@@ -224,8 +195,6 @@ bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t queue
 	double		begin = now_us();
 	double		end;
 
-	for (uint32_t queue = 0; queue < queues; queue++)
-		batches[queue].count = 0;
 	do
 		for (uint32_t queue = 0; queue < queues; queue++)
 		{
@@ -238,7 +207,7 @@ bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t queue
 			batch->k = K;
 			batch->itopk_size = itopk;
 			prepare(batch, queue * GG_SERVE_MAX_BATCH, (uint32_t) answered);
-			must_ok(submit_slots(&region, index, queue, dim, batch), "serve_submit");
+			must(submit_slots(&region, index, queue, dim, batch));
 		}
 	while (now_us() < begin + seconds * 1e6);
 	end = now_us();
@@ -252,76 +221,21 @@ bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t queue
 static double
 recall(gg_index *index, uint32_t itopk)
 {
-	std::vector<uint32_t> truth((size_t) QUERIES * K);
-	std::vector<uint32_t> found((size_t) QUERIES * K);
-	std::vector<float> distances((size_t) QUERIES * K);
-	gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
-	uint64_t	hits = 0;
+	const gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
+	std::vector<uint32_t> truth((size_t) QUERIES * TRUTH);
+	std::vector<float> distances(truth.size());
+	std::vector<uint64_t> keys((size_t) QUERIES * K);
 
-	must_ok(harness_exact(&gg_cuda_engine, index, K, NULL, queries, QUERIES, NULL, truth.data(),
-						  distances.data()), "index_exact");
-	must_ok(harness_search(&gg_cuda_engine, index, &params, queries, QUERIES, NULL, found.data(),
-						   distances.data()), "index_search");
-	for (uint32_t q = 0; q < QUERIES; q++)
-		for (uint32_t i = 0; i < K; i++)
-			for (uint32_t j = 0; j < K; j++)
-				hits += found[(size_t) q * K + i] == truth[(size_t) q * K + j];
-	return (double) hits / ((double) QUERIES * K);
-}
-
-/* device->clusters, as the word of CLUSTERS has it. */
-static void
-set_clusters(const char *word, const search_device *found, search_device *device)
-{
-	const bool	fit = strcmp(word, "fit") == 0;
-	const bool	powers = strcmp(word, "powers") == 0;
-	const bool	product = strcmp(word, "product") == 0;
-
-	for (uint32_t cluster = 1; cluster <= MAX_CLUSTER; cluster++)
-	{
-		const bool	power = (cluster & (cluster - 1)) == 0;
-
-		if (fit || (powers && power))
-			device->clusters[cluster] = found->clusters[cluster];
-		else if (product && power)
-			device->clusters[cluster] = (uint32_t) found->sms / cluster;
-		else
-			device->clusters[cluster] = (uint32_t) atoi(word) == cluster ? UINT32_MAX : 0;
-	}
-}
-
-static void
-bench_batches(gg_index *index, uint32_t itopk)
-{
-	static const uint32_t batches[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256};
-
-	for (uint32_t count : batches)
-		bench_latency("graph", index, NULL, false, itopk, count);
-}
-
-static void
-bench_clusters(gg_index *index, const char *words, const std::vector<uint32_t> &itopks)
-{
-	const search_device found = index->device;
-	char	   *copy = strdup(words);
-	char	   *rest = NULL;
-
-	for (char *word = strtok_r(copy, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
-	{
-		set_clusters(word, &found, &index->device);
-		printf("clusters       %s\n", word);
-		for (uint32_t itopk : itopks)
-			bench_batches(index, itopk);
-	}
-	index->device = found;
-	free(copy);
+	must(harness_exact(&gg_cuda_engine, index, TRUTH, NULL, queries, QUERIES, NULL, truth.data(),
+					   distances.data()));
+	must(gg_cuda_index_search(index, &params, queries, QUERIES, NULL, keys.data()));
+	return keys_recall(truth, keys, QUERIES, K);
 }
 
 /* ---- deep lists, filters, many queries of one caller --------------------------------- */
 
 #define DEEP_SLOT 3
 #define DEEP_KEYS 0				/* offsets in staging */
-#define DEEP_MATCHES ((size_t) GG_MAX_DEEP * 8)
 #define DEEP_FILTER ((size_t) 1 << 20)
 #define DEEP_TIDS ((size_t) 2 << 20)
 
@@ -343,41 +257,45 @@ write_rows(gg_index *index, uint32_t n)
 	write_part(index, GG_PART_FILTERS, words.data(), (uint64_t) n * 8);
 }
 
+/* For a list of k into staging from `keys` on, with the number of matches behind it. */
+static deep_request
+deep_of(uint32_t slot, uint32_t query, uint32_t k, size_t keys, const gg_filter *filter)
+{
+	deep_request deep = {};
+
+	put_query(slot, query);
+	deep.slot = slot;
+	deep.ticket = next_ticket++;
+	deep.k = k;
+	deep.filter = filter;
+	deep.keys = keys;
+	deep.matches = keys + (size_t) k * 8;
+	return deep;
+}
+
 /* One after the other; after: behind the last key of a list from the start. */
 static void
 bench_deep(const char *what, gg_index *index, uint32_t k, bool after, const gg_filter *filter)
 {
-	std::vector<double> times;
-	deep_request deep = {};
 	uint64_t	first = 0;
-
-	deep.slot = DEEP_SLOT;
-	deep.k = k;
-	deep.filter = filter;
-	deep.keys = DEEP_KEYS;
-	deep.matches = DEEP_MATCHES;
-	for (uint32_t i = 0; i < 220; i++)
+	std::vector<double> times = times_of(200, [&](uint32_t i)
 	{
-		const uint64_t *keys = (const uint64_t *) (staging + DEEP_KEYS);
+		deep_request deep = deep_of(DEEP_SLOT, i, k, DEEP_KEYS, filter);
 		double		begin;
-		double		until = now_us() + 5e6;
 
-		put_query(DEEP_SLOT, i);
-		deep.ticket = next_ticket++;
+		if (after && i == 1)
+			first = ((const uint64_t *) (staging + DEEP_KEYS))[k - 1];
 		deep.after = first;
 		begin = now_us();
-		must_ok(submit_deep(&region, index, 0, dim, &deep, 1), "serve_submit");
-		while (!is_done(DEEP_SLOT, 0, deep.ticket) && now_us() < until)
-			;
-		if (i >= 20)
-			times.push_back(now_us() - begin);
-		if (after && i == 0)
-			first = keys[k - 1];
-	}
+		must(submit_deep(&region, index, 0, dim, &deep, 1));
+		await_ticket(DEEP_SLOT, 0, deep.ticket);
+		return begin;
+	});
+
 	printf("%-14s k %6u %s matches %8llu  p50 %7.1f us  p99 %7.1f us\n", what, k,
 		   after ? "behind a key," : "from the start,",
-		   (unsigned long long) *(uint64_t *) (staging + DEEP_MATCHES), percentile(times, 0.5),
-		   percentile(times, 0.99));
+		   (unsigned long long) *(uint64_t *) (staging + DEEP_KEYS + (size_t) k * 8),
+		   percentile(times, 0.5), percentile(times, 0.99));
 }
 
 /* Long lists of all rows, of `count` queries in a call. */
@@ -386,29 +304,19 @@ bench_long(gg_index *index, uint32_t k, uint32_t count)
 {
 	const size_t bytes = (size_t) k * 8 + 64;
 	deep_request deeps[GG_SERVE_MAX_DEEPS] = {};
-	std::vector<double> times;
-
-	for (uint32_t i = 0; i < 120; i++)
+	std::vector<double> times = times_of(100, [&](uint32_t i)
 	{
-		uint32_t	answered = 0;
 		double		begin;
 
 		for (uint32_t q = 0; q < count; q++)
-		{
-			put_query(q, i + q);
-			deeps[q].slot = q;
-			deeps[q].ticket = next_ticket++;
-			deeps[q].k = k;
-			deeps[q].keys = q * bytes;
-			deeps[q].matches = deeps[q].keys + (size_t) k * 8;
-		}
+			deeps[q] = deep_of(q, i + q, k, q * bytes, NULL);
 		begin = now_us();
-		must_ok(submit_deep(&region, index, 0, dim, deeps, count), "serve_submit");
-		while (answered < count && now_us() < begin + 5e6)
-			answered += is_done(answered, 0, deeps[answered].ticket);
-		if (i >= 20)
-			times.push_back(now_us() - begin);
-	}
+		must(submit_deep(&region, index, 0, dim, deeps, count));
+		for (uint32_t q = 0; q < count; q++)
+			await_ticket(q, 0, deeps[q].ticket);
+		return begin;
+	});
+
 	printf("long           k %6u  %2u together  p50 %7.1f us  p99 %7.1f us\n", k, count,
 		   percentile(times, 0.5), percentile(times, 0.99));
 }
@@ -422,6 +330,22 @@ bench_long_lists(gg_index *index, uint32_t n)
 				bench_long(index, k, count);
 }
 
+/* Of one row in `share`, from the first word that is in it on. */
+static gg_filter
+share_filter(uint32_t n, uint32_t share, uint32_t first)
+{
+	gg_filter	filter;
+
+	memset(&filter, 0, sizeof(filter));
+	filter.nconditions = 1;
+	filter.nvalues = 2;
+	filter.conditions[0].kind = GG_CONDITION_RANGE;
+	filter.conditions[0].nvalues = 2;
+	filter.values[0] = first;
+	filter.values[1] = first + n / share - 1;
+	return filter;
+}
+
 static void
 bench_filters(gg_index *index, uint32_t n)
 {
@@ -433,12 +357,7 @@ bench_filters(gg_index *index, uint32_t n)
 		{
 			char		what[32];
 
-			memset(filter, 0, sizeof(*filter));
-			filter->nconditions = 1;
-			filter->nvalues = 2;
-			filter->conditions[0].kind = GG_CONDITION_RANGE;
-			filter->conditions[0].nvalues = 2;
-			filter->values[1] = n / share - 1;
+			*filter = share_filter(n, share, 0);
 			snprintf(what, sizeof(what), "1 in %u", share);
 			bench_deep(what, index, k, false, filter);
 		}
@@ -471,21 +390,6 @@ typedef struct flight
 	uint32_t	count;
 	deep_request deeps[CALLERS];
 } flight;
-
-static deep_request
-next_request(uint32_t caller, uint32_t k, const gg_filter *filter)
-{
-	deep_request deep = {};
-
-	put_query(caller, next_ticket);
-	deep.slot = caller;
-	deep.ticket = next_ticket++;
-	deep.k = k;
-	deep.filter = filter;
-	deep.keys = caller * CALLER_BYTES;
-	deep.matches = deep.keys + (size_t) GG_MAX_ITOPK * 8;
-	return deep;
-}
 
 static bool
 landed(const flight *flight)
@@ -549,10 +453,7 @@ callers_rate(gg_index *index, const caller_load *load, const gg_filter *filters)
 		if (ended == 0 && started > 0 && now > started + 3e5)
 			ended = now;
 		if (now > begin + 2e7)
-		{
-			fprintf(stderr, "a ticket did not come\n");
-			exit(1);
-		}
+			fail("a ticket did not come");
 		for (uint32_t queue = 0; queue < load->queues; queue++)
 		{
 			flight	   *flight = &flights[queue];
@@ -573,11 +474,11 @@ callers_rate(gg_index *index, const caller_load *load, const gg_filter *filters)
 				const uint32_t caller = waiting[--nready];
 
 				waiting[nready] = waiting[--nwaiting];
-				flight->deeps[flight->count++] = next_request(caller, load->k, &filters[caller]);
+				flight->deeps[flight->count++] = deep_of(caller, next_ticket, load->k,
+														 caller * CALLER_BYTES, &filters[caller]);
 			}
 			if (flight->count > 0)
-				must_ok(submit_deep(&region, index, queue, dim, flight->deeps, flight->count),
-						"serve_submit");
+				must(submit_deep(&region, index, queue, dim, flight->deeps, flight->count));
 		}
 	}
 	return (double) (answered - before) / (ended - started) * 1e6;
@@ -614,17 +515,8 @@ bench_callers(gg_index *index, uint32_t n)
 
 			for (uint32_t i = 0; i < CALLERS; i++)
 			{
-				gg_filter  *filter = &equal[i];
-
-				memset(filter, 0, sizeof(*filter));
-				filter->nconditions = 1;
-				filter->nvalues = 2;
-				filter->conditions[0].kind = GG_CONDITION_RANGE;
-				filter->conditions[0].nvalues = 2;
-				filter->values[1] = n / share - 1;
-				apart[i] = *filter;
-				apart[i].values[0] += i * (n / CALLERS / 2);
-				apart[i].values[1] += i * (n / CALLERS / 2);
+				equal[i] = share_filter(n, share, 0);
+				apart[i] = share_filter(n, share, i * (n / CALLERS / 2));
 			}
 			one = callers_rate(index, &alone, equal.data());
 			printf("filters        1 in %-6u k %4u  1 caller %8.0f queries/s;  %u callers", share,
@@ -646,47 +538,113 @@ bench_callers(gg_index *index, uint32_t n)
 static void
 bench_bulk(gg_index *index, uint32_t count, uint32_t itopk)
 {
-	std::vector<double> times;
 	const gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO, 0, 0};
+	std::vector<double> times;
 	gg_request	request = request_for(0, false, count, dim, &params);
 
 	request.queries = 0;
 	request.keys = ((uint64_t) count * dim * 4 + 63) / 64 * 64;
 	for (uint32_t i = 0; i < count; i++)
 		memcpy(staging + (size_t) i * dim * 4, queries + (size_t) (i % QUERIES) * dim, dim * 4);
-	for (uint32_t i = 0; i < 120; i++)
+	times = times_of(100, [&](uint32_t)
 	{
 		const uint32_t ticket = next_ticket++;
-		double		begin = now_us();
+		const double begin = now_us();
 
-		must_ok(submit_one(&region, index, 0, DEEP_SLOT, ticket, 0, &request), "serve_submit");
-		while (!is_done(DEEP_SLOT, 0, ticket) && now_us() < begin + 5e6)
-			;
-		if (i >= 20)
-			times.push_back(now_us() - begin);
-	}
+		must(submit_one(&region, index, 0, DEEP_SLOT, ticket, 0, &request));
+		await_ticket(DEEP_SLOT, 0, ticket);
+		return begin;
+	});
 	printf("bulk           %4u queries, itopk %u  p50 %7.1f us  %.0f queries/s\n", count, itopk,
 		   percentile(times, 0.5), count / percentile(times, 0.5) * 1e6);
 }
 
-int
-main(int argc, char **argv)
+/* Shapes, rows and, unless NULL, a graph onto the device, as the service loads them. */
+static gg_index *
+load(const gg_shape *shape, const gg_dataset *data, const gg_graph *graph)
 {
-	const char *words = getenv("CLUSTERS");
-	const char *metric = argc > 3 ? argv[3] : "l2";
-	std::vector<uint32_t> itopks;
-	std::vector<uint32_t> pivots;
-	harness_spec spec = {};
-	gg_build_params params = {};
+	const double begin = now_s();
+	gg_index   *index;
+
+	must(gg_cuda_index_create(shape, &index));
+	printf("index_create   %.3f ms\n", (now_s() - begin) * 1e3);
+	write_part(index, GG_PART_ROWS, data->rows, (uint64_t) shape->capacity * dim * 4);
+	if (graph != NULL)
+	{
+		const std::vector<uint32_t> pivots = packed_pivots(graph);
+
+		write_part(index, GG_PART_ADJACENCY, graph->adjacency,
+				   (uint64_t) graph->n * graph->degree * 4);
+		write_part(index, GG_PART_PIVOTS, pivots.data(), pivots.size() * 4);
+		write_rows(index, data->n);
+	}
+	must(gg_cuda_index_finish(index, shape->capacity, NULL));
+	printf("load           %.3f s, %llu MB of %llu foreseen\n", now_s() - begin,
+		   (unsigned long long) (gg_cuda_index_bytes(index) >> 20),
+		   (unsigned long long) (gg_cuda_shape_bytes(shape) >> 20));
+	return index;
+}
+
+/* From rows on the device. */
+static void
+build_graph(const gg_shape *shape, const gg_dataset *data, gg_graph *graph)
+{
+	const gg_build_params params = params_of(32, 64);
 	gg_build_stats stats;
-	gg_dataset	data;
-	gg_graph	graph;
-	gg_shape	shape = {};
 	gg_index   *rows;
+	double		begin = now_s();
+
+	must(gg_cuda_index_create(shape, &rows));
+	write_part(rows, GG_PART_ROWS, data->rows, (uint64_t) data->n * dim * 4);
+	printf("rows           %.3f s to the device\n", now_s() - begin);
+	begin = now_s();
+	must(gg_cuda_build_index(rows, data->n, &params, NULL, graph, &stats));
+	printf("build_index    %.3f s\n", now_s() - begin);
+	gg_cuda_index_close(rows);
+}
+
+static void
+run(gg_index *index, gg_index *delta, uint32_t n, const std::vector<uint32_t> &itopks)
+{
+	for (uint32_t itopk : itopks)
+	{
+		printf("recall@10      itopk %4u  %.4f\n", itopk, recall(index, itopk));
+		for (uint32_t count : {1u, 2u, 4u, 8u, 12u, 16u, 24u, 32u, 48u, 64u, 128u, 256u})
+			bench_latency("graph", index, NULL, false, itopk, count);
+		bench_latency("graph + delta", index, delta, false, itopk, 1);
+		bench_latency("graph + delta", index, delta, false, itopk, 64);
+		for (uint32_t count : {8u, 16u, 32u, 64u, 128u, 256u})
+			for (uint32_t queues = 1; queues <= GG_SERVE_QUEUES; queues *= 2)
+				bench_throughput(index, itopk, count, queues);
+	}
+	for (uint32_t count : {1u, 8u, 64u, 256u})
+		bench_latency("exact, delta", delta, NULL, true, K, count);
+	for (uint32_t count : {1u, 8u, 64u})
+		bench_latency("exact, all", index, NULL, true, K, count);
+	for (uint32_t k : {10u, 100u, 1024u, 16384u, GG_MAX_DEEP})
+		if (k <= n / 2)
+			bench_deep("deep", index, k, false, NULL);
+	for (uint32_t k : {16384u, GG_MAX_DEEP})
+		if (k <= n / 2)
+			bench_deep("deep", index, k, true, NULL);
+	bench_long_lists(index, n);
+	bench_filters(index, n);
+	bench_callers(index, n);
+	for (uint32_t count : {1u, 100u, 800u, 2048u})
+		if ((uint64_t) count * (dim + 2 * K) * 4 + 192 <= PIECE)
+			bench_bulk(index, count, 64);
+}
+
+int
+bench_serve(int argc, char **argv)
+{
+	std::vector<uint32_t> itopks;
+	harness_spec spec = {};
+	gg_dataset	data;
+	owned_graph graph;
+	gg_shape	shape = {};
 	gg_index   *index;
 	gg_index   *delta;
-	uint64_t	row_bytes;
-	double		begin;
 
 	for (int i = 4; i < argc; i++)
 		itopks.push_back((uint32_t) atoi(argv[i]));
@@ -697,113 +655,35 @@ main(int argc, char **argv)
 	dim = spec.dim = argc > 2 ? (uint32_t) atoi(argv[2]) : 128;
 	spec.latent = std::min(16u, dim);
 	spec.clusters = 200;
-	spec.metric = strcmp(metric, "ip") == 0 ? GG_METRIC_IP : strcmp(metric, "cosine") == 0 ?
-		GG_METRIC_COSINE : strcmp(metric, "l1") == 0 ? GG_METRIC_L1 : GG_METRIC_L2;
+	spec.metric = metric_named(argc > 3 ? argv[3] : "l2");
 	spec.element = GG_ELEMENT_F32;
 	spec.seed = 1;
 	harness_data(&spec, &data, &queries, QUERIES);
-	row_bytes = (uint64_t) dim * 4;
 	open_server();
 
 	shape.capacity = data.n;
 	shape.dim = dim;
 	shape.element = data.element;
 	shape.metric = data.metric;
-	begin = now_us();
-	must_ok(gg_cuda_engine.index_create(&shape, &rows), "index_create");
-	write_part(rows, GG_PART_ROWS, data.rows, data.n * row_bytes);
-	printf("rows           %.3f s to the device\n", (now_us() - begin) / 1e6);
-	params.graph_degree = 32;
-	params.intermediate_graph_degree = 64;
-	params.seed = 1;
-	begin = now_us();
-	must_ok(gg_cuda_engine.build_index(rows, data.n, &params, NULL, &graph, &stats), "build_index");
-	printf("build_index    %.3f s\n", (now_us() - begin) / 1e6);
-	gg_cuda_engine.index_close(rows);
-
-	pivots.resize((size_t) graph.npivots * (1 + GG_PIVOT_DEGREE));
-	for (uint32_t i = 0; i < graph.npivots; i++)
-	{
-		pivots[(size_t) i * (1 + GG_PIVOT_DEGREE)] = graph.pivots[i];
-		memcpy(&pivots[(size_t) i * (1 + GG_PIVOT_DEGREE) + 1],
-			   graph.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE, GG_PIVOT_DEGREE * 4);
-	}
+	build_graph(&shape, &data, &graph);
 	shape.degree = graph.degree;
 	shape.npivots = graph.npivots;
 	shape.rows = data.n;
 	shape.words = 1;
-	begin = now_us();
-	must_ok(gg_cuda_engine.index_create(&shape, &index), "index_create");
-	printf("index_create   %.3f ms\n", (now_us() - begin) / 1e3);
-	write_part(index, GG_PART_ROWS, data.rows, data.n * row_bytes);
-	write_part(index, GG_PART_ADJACENCY, graph.adjacency, (uint64_t) graph.n * graph.degree * 4);
-	write_part(index, GG_PART_PIVOTS, pivots.data(), pivots.size() * 4);
-	write_rows(index, data.n);
-	must_ok(gg_cuda_engine.index_finish(index, data.n, NULL), "index_finish");
-	printf("load           %.3f s, %llu MB of %llu foreseen\n", (now_us() - begin) / 1e6,
-		   (unsigned long long) (gg_cuda_engine.index_bytes(index) >> 20),
-		   (unsigned long long) (gg_cuda_engine.shape_bytes(&shape) >> 20));
-
+	index = load(&shape, &data, &graph);
 	shape.capacity = std::min(DELTA_ROWS, data.n);
 	shape.degree = shape.npivots = 0;
 	shape.rows = shape.words = 0;
-	must_ok(gg_cuda_engine.index_create(&shape, &delta), "index_create");
-	write_part(delta, GG_PART_ROWS, data.rows, shape.capacity * row_bytes);
-	must_ok(gg_cuda_engine.index_finish(delta, shape.capacity, NULL), "index_finish");
+	delta = load(&shape, &data, NULL);
 
-	print_mode();
 	printf("fit            ");
 	for (uint32_t cluster = 1; cluster <= MAX_CLUSTER; cluster++)
 		printf(" %u x %u", index->device.clusters[cluster], cluster);
 	printf("\n");
-	if (words != NULL)
-	{
-		bench_clusters(index, words, itopks);
-		itopks.clear();
-	}
-	if (getenv("CALLERS") != NULL)
-	{
-		bench_callers(index, data.n);
-		itopks.clear();
-	}
-	if (getenv("LONG") != NULL)
-	{
-		bench_long_lists(index, data.n);
-		itopks.clear();
-	}
-	for (uint32_t itopk : itopks)
-	{
-		printf("recall@10      itopk %4u  %.4f\n", itopk, recall(index, itopk));
-		bench_batches(index, itopk);
-		bench_latency("graph + delta", index, delta, false, itopk, 1);
-		bench_latency("graph + delta", index, delta, false, itopk, 64);
-		for (uint32_t count : {8u, 16u, 32u, 64u, 128u, 256u})
-			for (uint32_t queues = 1; queues <= GG_SERVE_QUEUES; queues *= 2)
-				bench_throughput(index, itopk, count, queues);
-	}
-	if (words == NULL && getenv("CALLERS") == NULL && getenv("LONG") == NULL)
-	{
-		for (uint32_t count : {1u, 8u, 64u, 256u})
-			bench_latency("exact, delta", delta, NULL, true, K, count);
-		for (uint32_t count : {1u, 8u, 64u})
-			bench_latency("exact, all", index, NULL, true, K, count);
-		for (uint32_t k : {10u, 100u, 1024u, 16384u, GG_MAX_DEEP})
-			if (k <= data.n / 2)
-				bench_deep("deep", index, k, false, NULL);
-		for (uint32_t k : {16384u, GG_MAX_DEEP})
-			if (k <= data.n / 2)
-				bench_deep("deep", index, k, true, NULL);
-		bench_long_lists(index, data.n);
-		bench_filters(index, data.n);
-		bench_callers(index, data.n);
-		for (uint32_t count : {1u, 100u, 800u, 2048u})
-			if ((uint64_t) count * (dim + 2 * K) * 4 + 192 <= PIECE)
-				bench_bulk(index, count, 64);
-	}
-	gg_cuda_engine.serve_close(region.server);
-	gg_cuda_engine.index_close(index);
-	gg_cuda_engine.index_close(delta);
-	gg_graph_free(&graph);
+	run(index, delta, data.n, itopks);
+	gg_cuda_serve_close(region.server);
+	gg_cuda_index_close(index);
+	gg_cuda_index_close(delta);
 	harness_free(&data, queries);
 	return 0;
 }

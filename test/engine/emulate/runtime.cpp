@@ -13,6 +13,7 @@
  * devices, 1 without it.  GG_EMULATE_INTEGRATED: their memory is the host's.
  */
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <stdio.h>
@@ -35,7 +36,7 @@ struct emulate_stream
 
 struct emulate_event
 {
-	int			unused;
+	std::chrono::steady_clock::time_point recorded;
 };
 
 /* ---- state ------------------------------------------------------------------------ */
@@ -613,14 +614,22 @@ cudaEventDestroy(cudaEvent_t event)
 }
 
 cudaError_t
-cudaEventRecord(cudaEvent_t, cudaStream_t)
+cudaEventRecord(cudaEvent_t event, cudaStream_t)
 {
+	event->recorded = std::chrono::steady_clock::now();
 	return cudaSuccess;
 }
 
 cudaError_t
 cudaEventSynchronize(cudaEvent_t)
 {
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+	*ms = std::chrono::duration<float, std::milli>(end->recorded - begin->recorded).count();
 	return cudaSuccess;
 }
 

@@ -5,8 +5,6 @@
  */
 #include "papers.h"
 
-#include "../../algorithm_option.h"
-
 #define DEGREE 32u
 
 /* One way to build. */
@@ -19,29 +17,23 @@ typedef struct construction
 } construction;
 
 /* Build so, print "| name | seconds | stages | GNND | mean degree", and open the graph. */
-static gg_index *
-construct(const papers_set *set, const construction *how)
+static open_index
+construct(const drawn_set *set, const construction *how)
 {
-	gg_build_params params = {};
+	gg_build_params params = params_of(DEGREE, how->lists);
 	gg_build_stats stats = {};
-	gg_graph	graph;
-	gg_index   *index;
+	owned_graph graph;
 	double		seconds;
 
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = how->lists;
 	params.max_iterations = how->iterations;
 	/* of that many, none is left out */
 	params.termination_threshold = how->iterations > 0 ? 1e-6f : 0;
-	params.seed = 1;
 	parse_algorithm(how->algorithm, &params);
 	seconds = papers_build(set, &params, BEST_RUNS, &graph, &stats);
 	printf("| %s | %.3f | %.3f + %.3f + %.3f + %.3f | %u, %.4f | %.1f", how->name, seconds,
 		   stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s, stats.iterations,
 		   stats.changed, mean_degree(&graph));
-	index = papers_index(set, &graph);
-	gg_graph_free(&graph);
-	return index;
+	return open_index(set->dataset(), &graph);
 }
 
 void
@@ -52,12 +44,11 @@ algorithms(void)
 		{"tsdg", "tsdg", 2 * DEGREE, 0},
 		{"grnnd", "grnnd", 2 * DEGREE, 0},
 	};
-	papers_set	set;
-	std::vector<gg_index *> indexes;
+	drawn_set	set;
+	std::vector<open_index> indexes;
 
 	papers.coarse = true;
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("Algorithms: construction and searches", &set);
+	papers_begin("Algorithms: construction and searches", 1000000, true, &set);
 	papers_head("algorithm | construction, s | init + descent + optimize + connect "
 				"| iterations, last change | mean degree");
 	for (const construction &way : ways)
@@ -77,8 +68,6 @@ algorithms(void)
 			papers_curve_row(name.c_str(), ways[i].name,
 							 papers_search_curve(indexes[i], &set, GG_SEARCH_AUTO, batch, 10));
 	}
-	for (gg_index *index : indexes)
-		gg_cuda_index_close(index);
 }
 
 void
@@ -99,22 +88,22 @@ construction_limits(void)
 		{"grnnd, 1 x 2", "grnnd:0:0:1:2", 64, 0},
 	};
 	const bool	large = papers.n > 2000000;
-	papers_set	set;
+	drawn_set	set;
 
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("Construction: what doing less costs in searches", &set);
+	papers_begin("Construction: what doing less costs in searches", 1000000, true, &set);
 	papers_head("construction | s | init + descent + optimize + connect "
 				"| iterations, last change | mean degree "
 				"| recall@10 at itopk 32 | at 64 | queries/s at 0.95 | at 0.99");
 	for (const construction &way : ways)
 	{
-		gg_index   *index;
 		papers_curve curve;
 		double		recalls[2] = {};
 
 		if (large && strcmp(way.algorithm, "cagra") != 0)
 			continue;
-		index = construct(&set, &way);
+
+		const open_index index = construct(&set, &way);
+
 		for (uint32_t width : {10u, 16u, 24u, 32u, 48u, 64u, 96u, 128u})
 		{
 			if (papers.tiny && width != 32 && width != 64)
@@ -137,6 +126,5 @@ construction_limits(void)
 		}
 		printf(" |\n");
 		fflush(stdout);
-		gg_cuda_index_close(index);
 	}
 }

@@ -9,7 +9,6 @@
 #include "../../../../kernels/search/search_multi.h"
 #include "../../../../kernels/serve/index.cuh"
 
-#include <algorithm>
 #include <thread>
 
 #define DEGREE 32u
@@ -232,15 +231,12 @@ print_shapes(std::vector<shaped> &graphs, uint32_t n)
 
 /* Lists of k, and room for the edges that are chosen from them, before and after reverse ones. */
 static void
-make_lists(const papers_set *set, uint32_t k, uint32_t degree, cudaStream_t stream,
+make_lists(const drawn_set *set, uint32_t k, uint32_t degree, cudaStream_t stream,
 		   papers_lists *lists, gg_cuda_buffer<uint32_t> &forward,
 		   gg_cuda_buffer<uint32_t> &united)
 {
-	gg_build_params params = {};
+	const gg_build_params params = params_of(degree, k);
 
-	params.graph_degree = degree;
-	params.intermediate_graph_degree = k;
-	params.seed = 1;
 	papers_lists_make(set, &params, stream, lists);
 	must(forward.allocate((uint64_t) set->n * degree));
 	must(united.allocate((uint64_t) set->n * degree));
@@ -249,16 +245,15 @@ make_lists(const papers_set *set, uint32_t k, uint32_t degree, cudaStream_t stre
 void
 cagra_3(void)
 {
-	papers_set	set;
+	drawn_set	set;
 	papers_lists lists;
 	gg_cuda_stream stream;
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> united;
-	gg_graph	graph;
+	owned_graph graph;
 	uint32_t	repaired;
 
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("CAGRA figure 3: 2-hop node counts and strong components", &set);
+	papers_begin("CAGRA figure 3: 2-hop node counts and strong components", 1000000, true, &set);
 	must(stream.create());
 	make_lists(&set, 3 * DEGREE, DEGREE, stream.get(), &lists, forward, united);
 	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
@@ -289,7 +284,17 @@ cagra_3(void)
 	papers_compare("both add to the 2-hop count, reordering more than reverse edges; these take "
 				   "most strong components away", "see the table; %u links were put in to make all "
 				   "reachable from %u pivots", repaired, graph.npivots);
-	gg_graph_free(&graph);
+}
+
+/* Recall and rate of CAGRA's search of a graph, as a row of a table. */
+static papers_curve
+graph_row(const drawn_set *set, const gg_graph *graph, const char *plot, const char *name)
+{
+	const papers_curve curve = papers_search_curve(open_index(set->dataset(), graph), set,
+												   GG_SEARCH_AUTO, 10000, 10);
+
+	papers_curve_row(plot, name, curve);
+	return curve;
 }
 
 /* ---- two departures ---------------------------------------------------------- */
@@ -302,15 +307,15 @@ cagra_3(void)
 void
 cagra_departures(void)
 {
-	papers_set	set;
+	drawn_set	set;
 	papers_lists lists;
 	gg_cuda_stream stream;
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> united;
 	papers_curve curves[2];
 
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("CAGRA sections III-B2 and IV-A: reverse edges half and half, random entry", &set);
+	papers_begin("CAGRA sections III-B2 and IV-A: reverse edges half and half, random entry",
+				 1000000, true, &set);
 	must(stream.create());
 	make_lists(&set, 2 * DEGREE, DEGREE, stream.get(), &lists, forward, united);
 	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
@@ -318,9 +323,8 @@ cagra_departures(void)
 	papers_curve_head();
 	for (int ours = 0; ours < 2; ours++)
 	{
-		gg_graph	graph;
+		owned_graph graph;
 		uint32_t	repaired;
-		gg_index   *index;
 
 		if (ours)
 			must(gg_cuda_unite_device(forward.get(), set.n, DEGREE, DEGREE,
@@ -334,11 +338,8 @@ cagra_departures(void)
 			must(gg_cuda_copy_in(united.get(), halves.data(), united.bytes(), stream.get(), NULL));
 		}
 		papers_graph_make(&lists, united.get(), DEGREE, stream.get(), &graph, &repaired);
-		index = papers_index(&set, &graph);
-		curves[ours] = papers_search_curve(index, &set, GG_SEARCH_AUTO, 10000, 10);
-		papers_curve_row("batch 10,000", ours ? "interleaved (ours)" : "half and half",
-						 curves[ours]);
-		gg_cuda_index_close(index);
+		curves[ours] = graph_row(&set, &graph, "batch 10,000",
+								 ours ? "interleaved (ours)" : "half and half");
 		for (uint32_t pivots : {8 * DEGREE, DEGREE})
 		{
 			gg_graph	few = graph;
@@ -348,13 +349,9 @@ cagra_departures(void)
 			few.npivots = pivots;
 			for (uint32_t i = 0; i < pivots * GG_PIVOT_DEGREE; i++)
 				few.pivot_adjacency[i] %= pivots;
-			index = papers_index(&set, &few);
-			papers_curve_row("batch 10,000",
-							 (std::to_string(pivots) + " random nodes to start from").c_str(),
-							 papers_search_curve(index, &set, GG_SEARCH_AUTO, 10000, 10));
-			gg_cuda_index_close(index);
+			(void) graph_row(&set, &few, "batch 10,000",
+							 (std::to_string(pivots) + " random nodes to start from").c_str());
 		}
-		gg_graph_free(&graph);
 	}
 	printf("\n");
 	papers_ratios("interleaved", curves[1], "half and half", curves[0]);
@@ -364,28 +361,24 @@ cagra_departures(void)
 
 /* Best seconds of reordering, without reverse edges and with them, by rank and by distance. */
 static void
-time_reorder(const papers_set *set, const papers_lists *lists, uint32_t degree,
+time_reorder(const drawn_set *set, const papers_lists *lists, uint32_t degree,
 			 cudaStream_t stream, uint32_t *forward, uint32_t *united, double (&seconds)[2][2])
 {
 	for (int by = 0; by < 2; by++)
-		seconds[by][0] = seconds[by][1] = INFINITY;
-	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
-		for (int by = 0; by < 2; by++)
-		{
-			const double begin = papers_now();
-
-			must(papers_reorder(lists->ids.get(), by == 1 ? lists->distances.get() : NULL, set->n,
-								lists->k, degree, stream, forward));
-			seconds[by][0] = std::min(seconds[by][0], papers_now() - begin);
-			must(gg_cuda_unite_device(forward, set->n, degree, degree, {stream, NULL, NULL},
-									  united));
-			seconds[by][1] = std::min(seconds[by][1], papers_now() - begin);
-		}
+		for (int with = 0; with < 2; with++)
+			seconds[by][with] = papers_best([&]()
+			{
+				must(papers_reorder(lists->ids.get(), by == 1 ? lists->distances.get() : NULL,
+									set->n, lists->k, degree, stream, forward));
+				if (with)
+					must(gg_cuda_unite_device(forward, set->n, degree, degree,
+											  {stream, NULL, NULL}, united));
+			});
 }
 
 /* Searches of the graphs that reordering the lists by rank and by distance makes. */
 static void
-compare_reordered(const papers_set *set, const papers_lists *lists, cudaStream_t stream,
+compare_reordered(const drawn_set *set, const papers_lists *lists, cudaStream_t stream,
 				  uint32_t *forward, uint32_t *united)
 {
 	static const char *const names[] = {"by rank", "by distance"};
@@ -394,19 +387,14 @@ compare_reordered(const papers_set *set, const papers_lists *lists, cudaStream_t
 	papers_curve_head();
 	for (int by = 0; by < 2; by++)
 	{
-		gg_graph	graph;
+		owned_graph graph;
 		uint32_t	repaired;
-		gg_index   *index;
 
 		must(papers_reorder(lists->ids.get(), by == 1 ? lists->distances.get() : NULL, set->n,
 							lists->k, DEGREE, stream, forward));
 		must(gg_cuda_unite_device(forward, set->n, DEGREE, DEGREE, {stream, NULL, NULL}, united));
 		papers_graph_make(lists, united, DEGREE, stream, &graph, &repaired);
-		index = papers_index(set, &graph);
-		curves[by] = papers_search_curve(index, set, GG_SEARCH_AUTO, 10000, 10);
-		papers_curve_row("by rank or distance", names[by], curves[by]);
-		gg_cuda_index_close(index);
-		gg_graph_free(&graph);
+		curves[by] = graph_row(set, &graph, "by rank or distance", names[by]);
 	}
 	printf("\n");
 	papers_compare("recall and throughput are almost the same", "batch 10,000, recall@10:");
@@ -418,13 +406,13 @@ cagra_4(void)
 {
 	static const uint32_t shapes[][2] = {{2 * DEGREE, 4 * DEGREE}, {DEGREE, 2 * DEGREE},
 	{DEGREE, 3 * DEGREE}};
-	papers_set	set;
+	drawn_set	set;
 	gg_cuda_stream stream;
 	double		least = INFINITY;
 	double		most = 0;
 
-	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 300000 : 1000000, true, &set);
-	papers_begin("CAGRA figures 4 and 5: reordering by rank and by distance", &set);
+	papers_begin("CAGRA figures 4 and 5: reordering by rank and by distance",
+				 strcmp(papers.set, "s960") == 0 ? 300000 : 1000000, true, &set);
 	must(stream.create());
 	papers_head("degree | of lists of | by rank, ms | by distance | with reverse edges, by rank | "
 				"by distance | by rank is as fast, times | the table of distances, GB");
@@ -513,14 +501,13 @@ public:
 
 /* As search_queue() of index.cu, for single-CTA search. */
 static papers_point
-team_search(const gg_index *index, const papers_set *set, const team_kernel *kernel,
+team_search(const gg_index *index, const drawn_set *set, const team_kernel *kernel,
 			uint32_t width, uint32_t k)
 {
 	const uint32_t count = papers_queries(set, 10000);
-	std::vector<uint64_t> found((size_t) count * k);
 	search_launch launch = {};
 	team_memory memory;
-	double		best = INFINITY;
+	double		seconds;
 
 	memory.take(index, count, k);
 	launch.queries = set->queries.get();
@@ -547,10 +534,8 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 		.entries = memory.entries.get(),
 	};
 
-	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
+	seconds = papers_best([&]()
 	{
-		const double begin = papers_now();
-
 		MUST(search_pivots_launch(&index->view, &search, &index->device, NULL));
 		if (kernel->team == A_BLOCK)
 			MUST(search_multi_launch(&index->view, &launch, NULL, &index->device, 1, NULL));
@@ -559,31 +544,21 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 		else
 			MUST(papers_team_launch(kernel->team, &index->view, &launch, &index->device, NULL));
 		MUST(cudaDeviceSynchronize());
-		if (run > 0 || papers.tiny)
-			best = std::min(best, papers_now() - begin);
-	}
-	must(gg_cuda_copy_out(found.data(), memory.keys.get(), memory.keys.bytes(), NULL, NULL));
-	return {width, papers_recall(set, found, count, k), count / best};
+	});
+	return papers_point_of(set, width, memory.keys.get(), count, k, seconds);
 }
 
 void
 cagra_8(void)
 {
-	papers_set	set;
-	gg_build_params params = {};
-	gg_build_stats stats = {};
-	gg_graph	graph;
-	gg_index   *index;
+	drawn_set	set;
+	owned_graph graph;
+	const open_index index = papers_default_index("CAGRA figure 8: team sizes",
+												  strcmp(papers.set, "s960") == 0 ? 500000 :
+												  1000000, DEGREE, &set, &graph);
 	std::vector<papers_curve> curves;
 	size_t		best = 2;
 
-	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 500000 : 1000000, true, &set);
-	papers_begin("CAGRA figure 8: team sizes", &set);
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 2 * DEGREE;
-	params.seed = 1;
-	(void) papers_build(&set, &params, 1, &graph, &stats);
-	index = papers_index(&set, &graph);
 	papers_curve_head();
 	for (const team_kernel &kernel : team_kernels)
 	{
@@ -607,8 +582,6 @@ cagra_8(void)
 				  team_kernels[best].name, curves[best]);
 	papers_ratios("the engine", curves[0], team_kernels[best].name, curves[best]);
 	papers_ratios("the engine", curves[0], team_kernels[7].name, curves[7]);
-	gg_cuda_index_close(index);
-	gg_graph_free(&graph);
 }
 
 /* ---- figure 9 ------------------------------------------------------------------ */
@@ -620,13 +593,13 @@ cagra_9(void)
 		{"emptied when it is full, in shared memory", 0},
 		{"never emptied, in device memory", DEVICE_SET},
 	};
-	papers_set	set;
-	gg_graph	graph;
-	gg_index   *index;
+	drawn_set	set;
+	owned_graph graph;
+	const open_index index =
+		papers_default_index("CAGRA figure 9: the visited set of single-CTA search", 1000000,
+							 DEGREE, &set, &graph);
 	papers_curve curves[2];
 
-	index = papers_default_index("CAGRA figure 9: the visited set of single-CTA search", DEGREE,
-								 &set, &graph);
 	papers_curve_head();
 	for (int i = 0; i < 2; i++)
 	{
@@ -637,20 +610,9 @@ cagra_9(void)
 	printf("\n");
 	papers_compare("the forgettable set is as fast or faster, less so on GloVe", "as follows");
 	papers_ratios(kernels[0].name, curves[0], kernels[1].name, curves[1]);
-	gg_cuda_index_close(index);
-	gg_graph_free(&graph);
 }
 
 /* ---- section IV-C2 --------------------------------------------------------------- */
-
-/* What searches with a list per CTA take. */
-class lists_memory
-{
-public:
-	team_memory common;
-	gg_cuda_buffer<uint64_t> random;	/* count x ctas x ENTRY_NODES */
-	gg_cuda_buffer<char> work;
-};
 
 /* Pivots, which are random nodes, as entries of count queries. */
 static void
@@ -669,66 +631,61 @@ make_random_entries(const gg_graph *graph, uint32_t count, uint32_t each,
 
 /* `ctas` lists of 32 per query. */
 static papers_point
-lists_search(const gg_index *index, const papers_set *set, const gg_graph *graph, uint32_t batch,
+lists_search(const gg_index *index, const drawn_set *set, const gg_graph *graph, uint32_t batch,
 			 uint32_t ctas, bool random)
 {
 	const uint32_t count = papers_queries(set, batch);
 	const uint32_t k = 10;
-	std::vector<uint64_t> found((size_t) count * k);
 	search_launch launch = {};
-	lists_memory memory;
-	double		best = INFINITY;
+	team_memory memory;
+	gg_cuda_buffer<uint64_t> entries;	/* random ones: count x ctas x ENTRY_NODES */
+	gg_cuda_buffer<char> work;
+	double		seconds;
 
-	memory.common.take(index, count, k);
+	memory.take(index, count, k);
 	if (random)
-		make_random_entries(graph, count, ctas * ENTRY_NODES, &memory.random);
+		make_random_entries(graph, count, ctas * ENTRY_NODES, &entries);
 	launch.nq = batch;
 	launch.params.k = k;
 	launch.params.itopk_size = 32;
-	launch.nentries = random ? ctas * ENTRY_NODES : memory.common.slices * ENTRY_NODES;
-	must(memory.work.allocate(papers_lists_bytes(&index->view, &launch, ctas)));
-	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
+	launch.nentries = random ? ctas * ENTRY_NODES : memory.slices * ENTRY_NODES;
+	must(work.allocate(papers_lists_bytes(&index->view, &launch, ctas)));
+	seconds = papers_best([&]()
 	{
-		const double begin = papers_now();
-
 		for (uint32_t first = 0; first < count; first += batch)
 		{
 			const pivot_search search = {
 				.queries = set->queries.get() + (size_t) first * set->dim,
 				.nq = batch,
-				.slices = memory.common.slices,
-				.halves = memory.common.halves.get(),
-				.factors = memory.common.factors.get(),
-				.entries = memory.common.entries.get(),
+				.slices = memory.slices,
+				.halves = memory.halves.get(),
+				.factors = memory.factors.get(),
+				.entries = memory.entries.get(),
 			};
 
 			launch.queries = search.queries;
-			launch.keys = memory.common.keys.get() + (size_t) first * k;
-			launch.entries = random ? memory.random.get() + (size_t) first * launch.nentries :
+			launch.keys = memory.keys.get() + (size_t) first * k;
+			launch.entries = random ? entries.get() + (size_t) first * launch.nentries :
 				search.entries;
 			if (!random)
 				MUST(search_pivots_launch(&index->view, &search, &index->device, NULL));
-			MUST(papers_lists_launch(&index->view, &launch, &index->device, ctas,
-									 memory.work.get(), NULL));
+			MUST(papers_lists_launch(&index->view, &launch, &index->device, ctas, work.get(),
+									 NULL));
 		}
 		MUST(cudaDeviceSynchronize());
-		if (run > 0 || papers.tiny)
-			best = std::min(best, papers_now() - begin);
-	}
-	must(gg_cuda_copy_out(found.data(), memory.common.keys.get(), memory.common.keys.bytes(), NULL,
-						  NULL));
-	return {ctas * 32, papers_recall(set, found, count, k), count / best};
+	});
+	return papers_point_of(set, ctas * 32, memory.keys.get(), count, k, seconds);
 }
 
 void
 cagra_lists(void)
 {
-	papers_set	set;
-	gg_graph	graph;
-	gg_index   *index;
+	drawn_set	set;
+	owned_graph graph;
+	const open_index index =
+		papers_default_index("CAGRA section IV-C2: multi-CTA search with a list per CTA", 1000000,
+							 DEGREE, &set, &graph);
 
-	index = papers_default_index("CAGRA section IV-C2: multi-CTA search with a list per CTA",
-								 DEGREE, &set, &graph);
 	for (uint32_t batch : {1u, 10u, 100u})
 	{
 		const std::string name = "batch " + std::to_string(batch);
@@ -754,8 +711,6 @@ cagra_lists(void)
 		papers_ratios("one list", ours, "lists of 32, entries shared out", theirs[0]);
 		papers_ratios("one list", ours, "lists of 32, random entry", theirs[1]);
 	}
-	gg_cuda_index_close(index);
-	gg_graph_free(&graph);
 }
 
 /* ---- figure 10 ------------------------------------------------------------------- */
@@ -763,12 +718,12 @@ cagra_lists(void)
 void
 cagra_10(void)
 {
-	papers_set	set;
-	gg_graph	graph;
-	gg_index   *index;
+	drawn_set	set;
+	owned_graph graph;
+	const open_index index =
+		papers_default_index("CAGRA figure 10: single-CTA and multi-CTA search", 1000000, DEGREE,
+							 &set, &graph);
 
-	index = papers_default_index("CAGRA figure 10: single-CTA and multi-CTA search", DEGREE, &set,
-								 &graph);
 	for (uint32_t batch : {1u, 10u, 100u, 1000u, 10000u})
 	{
 		papers_curve single;
@@ -788,6 +743,4 @@ cagra_10(void)
 	printf("\n");
 	papers_compare("one query: multi-CTA is faster; 10,000: single-CTA, but on GloVe not at the "
 				   "highest recall", "as above");
-	gg_cuda_index_close(index);
-	gg_graph_free(&graph);
 }

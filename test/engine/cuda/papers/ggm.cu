@@ -10,12 +10,9 @@
 #include "../../../../kernels/graph/list.cuh"
 #include "../../../../kernels/serve/index.cuh"
 
-#include <algorithm>
 #include <atomic>
 #include <errno.h>
 #include <future>
-#include <stdlib.h>
-#include <string>
 
 #define K 64u
 #define BATCH 10000u
@@ -29,7 +26,7 @@ typedef struct part
 } part;
 
 static part
-part_of(const papers_set *set, uint32_t first, uint32_t end)
+part_of(const drawn_set *set, uint32_t first, uint32_t end)
 {
 	part		p = {set->data(), set->dataset(), first};
 
@@ -44,17 +41,14 @@ static gg_status
 try_part_lists(const part *p, cudaStream_t stream, papers_lists *lists)
 {
 	gg_cuda_data data = p->device;
-	gg_build_params params = {};
+	const gg_build_params params = params_of(K / 2, K);
 	gg_build_stats stats = {};
-	const double begin = papers_now();
+	const double begin = now_s();
 
-	params.graph_degree = K / 2;
-	params.intermediate_graph_degree = K;
-	params.seed = 1;
 	lists->k = K;
 	GG_TRY(gg_cuda_knn_rows(&data, &params, {stream, NULL, NULL}, &lists->copy, &lists->ids,
 							&lists->distances, &stats));
-	lists->seconds = papers_now() - begin;
+	lists->seconds = now_s() - begin;
 	return gg_ok();
 }
 
@@ -77,29 +71,26 @@ fetch_lists(const papers_lists *lists, uint32_t first, cudaStream_t stream, uint
 
 /* Merge once; seconds without the way of the lists to the device. */
 static double
-merge_once(const papers_set *set, const gg_merge_input *input, gg_init init, uint32_t iterations,
-		   const papers_sample *sample, cudaStream_t stream, double *recall)
+merge_once(const drawn_set *set, const gg_merge_input *input, gg_init init, uint32_t iterations,
+		   const row_sample *sample, cudaStream_t stream, double *recall)
 {
+	gg_build_params params = params_of(K / 2, K);
 	double		best = INFINITY;
 
-	for (int run = 0; run < (papers.tiny ? 1 : 2); run++)
+	params.init = init;
+	params.max_iterations = iterations;
+	params.termination_threshold = iterations == 0 ? 0.0f : 1e-9f;
+	for (int run = 0; run < papers_runs(2); run++)
 	{
 		gg_cuda_data data = set->data();
-		gg_build_params params = {};
 		gg_build_stats stats = {};
 		gg_cuda_working_copy copy;
 		gg_cuda_buffer<uint32_t> ids;
-		double		begin = papers_now();
+		double		begin = now_s();
 
-		params.graph_degree = K / 2;
-		params.intermediate_graph_degree = K;
-		params.init = init;
-		params.max_iterations = iterations;
-		params.termination_threshold = iterations == 0 ? 0.0f : 1e-9f;
-		params.seed = 1;
 		must(gg_cuda_merge_rows(&data, input, &params, {stream, NULL, NULL}, &copy, &ids, &stats));
-		best = std::min(best, papers_now() - begin - stats.transfer_s);
-		*recall = papers_lists_recall(sample, ids.get(), K, 10, stream);
+		best = std::min(best, now_s() - begin - stats.transfer_s);
+		*recall = lists_recall(sample, ids.get(), K, 10, stream);
 	}
 	return best;
 }
@@ -112,16 +103,16 @@ class halves
 public:
 	part		parts[2];
 	papers_lists lists[2];
-	gg_index   *indexes[2];
+	std::vector<open_index> indexes;
 };
 
 static void
-make_halves(const papers_set *set, cudaStream_t stream, halves *h)
+make_halves(const drawn_set *set, cudaStream_t stream, halves *h)
 {
 	for (int i = 0; i < 2; i++)
 	{
 		gg_cuda_buffer<uint32_t> edges;
-		gg_graph	graph;
+		owned_graph graph;
 		uint32_t	repaired;
 
 		h->parts[i] = part_of(set, i == 0 ? 0 : set->n / 2, i == 0 ? set->n / 2 : set->n);
@@ -130,8 +121,7 @@ make_halves(const papers_set *set, cudaStream_t stream, halves *h)
 		must(gg_cuda_optimize_device(h->lists[i].ids.get(), h->parts[i].device.n, K, K / 2,
 									 {stream, NULL, NULL}, edges.get()));
 		papers_graph_make(&h->lists[i], edges.get(), K / 2, stream, &graph, &repaired);
-		must(gg_cuda_index_open(&h->parts[i].host, &graph, NULL, &h->indexes[i]));
-		gg_graph_free(&graph);
+		h->indexes.emplace_back(h->parts[i].host, &graph);
 	}
 }
 
@@ -140,18 +130,16 @@ typedef std::vector<uint64_t> found_lists;
 
 /* Every row is searched for in the graph of the other half; seconds of all. */
 static double
-search_halves(const papers_set *set, halves *h, uint32_t width, cudaStream_t stream,
+search_halves(const drawn_set *set, halves *h, uint32_t width, cudaStream_t stream,
 			  found_lists *found)
 {
 	const gg_search_params params = {10, width, 0, GG_SEARCH_AUTO, 0, 0};
 	gg_cuda_buffer<uint64_t> keys;
-	double		seconds = 0.0;
+	double		seconds;
 
 	must(keys.allocate((uint64_t) set->n * 10));
-	for (int run = 0; run < (papers.tiny ? 1 : 2); run++)
+	seconds = best_of(papers_runs(2), [&]()
 	{
-		const double begin = papers_now();
-
 		for (int i = 0; i < 2; i++)
 			for (uint32_t at = 0; at < h->parts[i].device.n; at += BATCH)
 			{
@@ -163,8 +151,7 @@ search_halves(const papers_set *set, halves *h, uint32_t width, cudaStream_t str
 											keys.get() + row * 10, stream));
 			}
 		MUST(cudaStreamSynchronize(stream));
-		seconds = papers_now() - begin;
-	}
+	});
 	found->resize((size_t) set->n * 10);
 	must(gg_cuda_copy_out(found->data(), keys.get(), keys.bytes(), stream, NULL));
 	return seconds;
@@ -173,7 +160,7 @@ search_halves(const papers_set *set, halves *h, uint32_t width, cudaStream_t str
 /* recall@10 of the sampled rows' own lists united with what was found. */
 static double
 united_recall(const halves *h, const std::vector<uint32_t> *own,
-			  const std::vector<float> *own_distances, const papers_sample *sample,
+			  const std::vector<float> *own_distances, const row_sample *sample,
 			  const found_lists *found)
 {
 	uint64_t	hits = 0;
@@ -202,8 +189,8 @@ united_recall(const halves *h, const std::vector<uint32_t> *own,
 
 /* The row of one width. */
 static void
-search_row(const papers_set *set, halves *h, const std::vector<uint32_t> *own,
-		   const std::vector<float> *own_distances, const papers_sample *sample, uint32_t width,
+search_row(const drawn_set *set, halves *h, const std::vector<uint32_t> *own,
+		   const std::vector<float> *own_distances, const row_sample *sample, uint32_t width,
 		   cudaStream_t stream)
 {
 	found_lists found;
@@ -217,8 +204,8 @@ search_row(const papers_set *set, halves *h, const std::vector<uint32_t> *own,
 void
 ggm_7(void)
 {
-	papers_set	set;
-	papers_sample sample;
+	drawn_set	set;
+	row_sample sample;
 	gg_cuda_stream stream;
 	halves		h = {};
 	std::vector<uint32_t> stored;
@@ -227,9 +214,8 @@ ggm_7(void)
 	std::vector<float> own_distances[2];
 	double		recall;
 
-	papers_set_make(papers.set, 1000000, false, &set);
-	papers_begin("GGM figure 7: two halves merged", &set);
-	papers_sample_make(&set, 10, &sample);
+	papers_begin("GGM figure 7: two halves merged", 1000000, false, &set);
+	papers_sample(&set, &sample);
 	must(stream.create());
 	make_halves(&set, stream.get(), &h);
 	stored.resize((size_t) set.n * K);
@@ -249,38 +235,30 @@ ggm_7(void)
 	const gg_merge_input input = {parts.data(), stored.data(), K, GG_MERGE_AUTO};
 
 	papers_head("k-NN lists of 64, of two halves | seconds | recall@10");
-	for (uint32_t iterations : {1u, 2u, 4u, 6u, 8u, 12u})
-		if (!papers.tiny || iterations == 2)
-		{
-			const double seconds = merge_once(&set, &input, GG_INIT_RANDOM, iterations, &sample,
-											  stream.get(), &recall);
+	for (gg_init init : {GG_INIT_RANDOM, GG_INIT_PIVOT_CELLS})
+		for (uint32_t iterations : {1u, 2u, 4u, 6u, 8u, 12u})
+			if (papers.tiny ? iterations == (init == GG_INIT_RANDOM ? 2 : 1) :
+				init == GG_INIT_RANDOM || iterations <= 4)
+			{
+				const double seconds = merge_once(&set, &input, init, iterations, &sample,
+												  stream.get(), &recall);
 
-			printf("| GGM from random rows, %u iterations | %.3f | %.4f |\n", iterations, seconds,
-				   recall);
-			fflush(stdout);
-		}
-	for (uint32_t iterations : {1u, 2u, 4u})
-		if (!papers.tiny || iterations == 1)
-		{
-			const double seconds = merge_once(&set, &input, GG_INIT_PIVOT_CELLS, iterations,
-											  &sample, stream.get(), &recall);
-
-			printf("| GGM from pivot cells, %u iterations | %.3f | %.4f |\n", iterations, seconds,
-				   recall);
-			fflush(stdout);
-		}
+				printf("| GGM from %s, %u iterations | %.3f | %.4f |\n",
+					   init == GG_INIT_RANDOM ? "random rows" : "pivot cells", iterations, seconds,
+					   recall);
+				fflush(stdout);
+			}
 	for (uint32_t width : {10u, 16u, 32u, 64u, 128u, 256u})
 		if (!papers.tiny || width == 16)
 			search_row(&set, &h, own, own_distances, &sample, width, stream.get());
-	for (gg_index *index : h.indexes)
-		gg_cuda_index_close(index);
+	h.indexes.clear();
 
 	papers_lists anew;
 	const part whole = part_of(&set, 0, set.n);
 
 	part_lists(&whole, stream.get(), &anew);
 	printf("| built anew | %.3f | %.4f |\n", anew.seconds,
-		   papers_lists_recall(&sample, anew.ids.get(), K, 10, stream.get()));
+		   lists_recall(&sample, anew.ids.get(), K, 10, stream.get()));
 	printf("| the halves themselves | %.3f | |\n\n", h.lists[0].seconds + h.lists[1].seconds);
 	papers_compare("GGM's recall@10 is 5 to 10% above that of merging by search (GGNN) in the same "
 				   "time, sub-graphs not counted",
@@ -357,7 +335,7 @@ key_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
 }
 
 /* All shards with their lists. */
-class shards
+class all_shards
 {
 public:
 	uint32_t	count;
@@ -376,7 +354,7 @@ public:
 };
 
 static void
-open_joiner(const papers_set *set, int device, joiner *j)
+open_joiner(const drawn_set *set, int device, joiner *j)
 {
 	const size_t bytes = (size_t) set->n * K * sizeof(uint64_t);
 
@@ -406,14 +384,14 @@ close_joiner(joiner *j)
  * what is found into args->lists.  args: all but the merge's result and its size.
  */
 static void
-merge_lists(const papers_set *set, const float *rows, const uint32_t *const *lists,
+merge_lists(const drawn_set *set, const float *rows, const uint32_t *const *lists,
 			gather_args *args, cudaStream_t stream)
 {
 	const uint32_t size = args->half;
 	gg_cuda_working_copy copy;
 	gg_cuda_buffer<uint32_t> ids;
 	gg_cuda_data data = set->data();
-	gg_build_params params = {};
+	const gg_build_params params = params_of(K / 2, K);
 	gg_build_stats stats = {};
 	std::vector<uint8_t> parts(2 * (size_t) size, 1);
 	std::vector<uint32_t> stored((size_t) size * 2 * K);
@@ -426,9 +404,6 @@ merge_lists(const papers_set *set, const float *rows, const uint32_t *const *lis
 			lists[1][i] + size;
 	data.rows = rows;
 	data.n = 2 * size;
-	params.graph_degree = K / 2;
-	params.intermediate_graph_degree = K;
-	params.seed = 1;
 	must(gg_cuda_merge_rows(&data, &input, &params, {stream, NULL, NULL}, &copy, &ids, &stats));
 	args->dim = set->dim;
 	args->ids = ids.get();
@@ -440,7 +415,7 @@ merge_lists(const papers_set *set, const float *rows, const uint32_t *const *lis
 
 /* Merge two shards and put what is found into the joiner's lists. */
 static void
-merge_pair(const papers_set *set, const shards *all, const joiner *j, uint32_t a, uint32_t b)
+merge_pair(const drawn_set *set, const all_shards *all, const joiner *j, uint32_t a, uint32_t b)
 {
 	const uint32_t size = all->size;
 	const uint64_t row_bytes = (uint64_t) set->dim * sizeof(float);
@@ -474,7 +449,7 @@ unite_lists_kernel(uint64_t *lists, const uint64_t *others, uint32_t n)
 
 /* Unite what all joiners have found, in the lists of the first one. */
 static void
-unite_joiners(const papers_set *set, const joiner *joiners, int devices)
+unite_joiners(const drawn_set *set, const joiner *joiners, int devices)
 {
 	gg_cuda_buffer<uint64_t> here;
 	const uint32_t most = std::min(set->n, 1u << 20);
@@ -497,11 +472,11 @@ unite_joiners(const papers_set *set, const joiner *joiners, int devices)
 
 /* Make the shards on so many devices, merge all pairs there, and print the row of the table. */
 static void
-merge_shards(const papers_set *set, int devices, const papers_sample *sample)
+merge_shards(const drawn_set *set, int devices, const row_sample *sample)
 {
 	const uint32_t count = papers.tiny ? 3 : 8;
 	const uint64_t entries = (uint64_t) set->n * K;
-	shards		all = {count, set->n / count, std::vector<std::vector<uint32_t>>(count)};
+	all_shards	all = {count, set->n / count, std::vector<std::vector<uint32_t>>(count)};
 	std::vector<joiner> joiners(devices);
 	std::vector<std::pair<uint32_t, uint32_t>> pairs;
 	std::atomic<uint32_t> next(0);
@@ -515,7 +490,7 @@ merge_shards(const papers_set *set, int devices, const papers_sample *sample)
 						  open_joiner(set, device, &joiners[device]);
 					  });
 
-	const double begin = papers_now();
+	const double begin = now_s();
 
 	papers_on_devices(devices, [&](int device)
 					  {
@@ -532,7 +507,7 @@ merge_shards(const papers_set *set, int devices, const papers_sample *sample)
 						  }
 					  });
 
-	const double merging = papers_now();
+	const double merging = now_s();
 
 	papers_on_devices(devices, [&](int device)
 					  {
@@ -543,7 +518,7 @@ merge_shards(const papers_set *set, int devices, const papers_sample *sample)
 					  });
 	unite_joiners(set, joiners.data(), devices);
 
-	const double end = papers_now();
+	const double end = now_s();
 
 	must(ids.allocate(entries));
 	key_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, joiners[0].stream>>>
@@ -552,7 +527,7 @@ merge_shards(const papers_set *set, int devices, const papers_sample *sample)
 	printf("| %u shards of %u, all %zu pairs merged, by %d | %.2f (shards %.2f, merges %.2f) | "
 		   "%.0f | %.4f |\n", count, all.size, pairs.size(), devices, end - begin, merging - begin,
 		   end - merging, set->n / (end - begin),
-		   papers_lists_recall(sample, ids.get(), K, 10, joiners[0].stream));
+		   lists_recall(sample, ids.get(), K, 10, joiners[0].stream));
 	fflush(stdout);
 	papers_on_devices(devices, [&](int device)
 					  {
@@ -563,14 +538,13 @@ merge_shards(const papers_set *set, int devices, const papers_sample *sample)
 void
 ggm_2(void)
 {
-	papers_set	set;
-	papers_sample sample;
+	drawn_set	set;
+	row_sample sample;
 	gg_cuda_stream stream;
 	papers_lists anew;
 
-	papers_set_make(papers.set, 4000000, false, &set);
-	papers_begin("GNND table 2, scaled: shards merged in pairs, by devices", &set);
-	papers_sample_make(&set, 10, &sample);
+	papers_begin("GNND table 2, scaled: shards merged in pairs, by devices", 4000000, false, &set);
+	papers_sample(&set, &sample);
 	must(stream.create());
 	papers_head("k-NN lists | seconds | rows/s | recall@10");
 	printf("| paper: DEEP100M by GGM | 2888 | 34626 | 0.956 |\n"
@@ -583,7 +557,7 @@ ggm_2(void)
 
 	if (status.code == GG_OK)
 		printf("| built as one | %.2f | %.0f | %.4f |\n", anew.seconds, set.n / anew.seconds,
-			   papers_lists_recall(&sample, anew.ids.get(), K, 10, stream.get()));
+			   lists_recall(&sample, anew.ids.get(), K, 10, stream.get()));
 	else
 		printf("| built as one | %s | - | - |\n", status.message);
 	printf("\nSeconds of merges are with the lists' way to the devices, and with that of what they "
@@ -623,10 +597,7 @@ file_io(const disk *d, const char *what, uint32_t i, std::vector<T> *values, boo
 		(write ? fwrite(values->data(), sizeof(T), values->size(), file) :
 		 fread(values->data(), sizeof(T), values->size(), file)) != values->size() ||
 		fclose(file) != 0)
-	{
-		fprintf(stderr, "bench_papers: %s: %s\n", path.c_str(), strerror(errno));
-		exit(1);
-	}
+		fail("%s: %s", path.c_str(), strerror(errno));
 }
 
 static shard
@@ -654,7 +625,7 @@ write_found(const disk *d, uint32_t i, shard s)
 
 /* Lists of each shard, while the rows of the next one are read. */
 static void
-lists_on_disk(const papers_set *set, const disk *d, cudaStream_t stream)
+lists_on_disk(const drawn_set *set, const disk *d, cudaStream_t stream)
 {
 	std::future<shard> next = std::async(std::launch::async, read_shard, d, 0u, false);
 
@@ -683,7 +654,7 @@ lists_on_disk(const papers_set *set, const disk *d, cudaStream_t stream)
 
 /* Merge two shards in memory into what was found for both. */
 static void
-merge_in_memory(const papers_set *set, shard *const *both, const uint32_t *numbers,
+merge_in_memory(const drawn_set *set, shard *const *both, const uint32_t *numbers,
 				cudaStream_t stream)
 {
 	const uint32_t size = (uint32_t) (both[0]->lists.size() / K);
@@ -717,7 +688,7 @@ merge_in_memory(const papers_set *set, shard *const *both, const uint32_t *numbe
 
 /* All pairs, each while the next shard is read and the one before is written. */
 static void
-merge_on_disk(const papers_set *set, const disk *d, cudaStream_t stream)
+merge_on_disk(const drawn_set *set, const disk *d, cudaStream_t stream)
 {
 	for (uint32_t a = 0; a + 1 < d->count; a++)
 	{
@@ -745,7 +716,7 @@ merge_on_disk(const papers_set *set, const disk *d, cudaStream_t stream)
 
 /* recall@10 of the sampled rows' lists in the files. */
 static double
-disk_recall(const disk *d, const papers_sample *sample)
+disk_recall(const disk *d, const row_sample *sample)
 {
 	std::vector<uint64_t> found((size_t) d->size * K);
 	uint32_t	have = UINT32_MAX;
@@ -773,20 +744,16 @@ void
 ggm_disk(void)
 {
 	char		folder[] = "gpugraph-shards.XXXXXX";
-	papers_set	set;
-	papers_sample sample;
+	drawn_set	set;
+	row_sample sample;
 	gg_cuda_stream stream;
 	disk		d = {};
 
-	papers_set_make(papers.set, 4000000, false, &set);
-	papers_begin("GNND section 5: shards on disk, merged in pairs", &set);
-	papers_sample_make(&set, 10, &sample);
+	papers_begin("GNND section 5: shards on disk, merged in pairs", 4000000, false, &set);
+	papers_sample(&set, &sample);
 	must(stream.create());
 	if (mkdtemp(folder) == NULL)
-	{
-		perror(folder);
-		exit(1);
-	}
+		fail("%s: %s", folder, strerror(errno));
 	d = {folder, papers.tiny ? 3u : 8u, 0, set.dim};
 	d.size = set.n / d.count;
 	for (uint32_t i = 0; i < d.count; i++)
@@ -800,15 +767,15 @@ ggm_disk(void)
 	set.rows.release();
 	std::vector<float>().swap(set.host_rows);
 
-	const double begin = papers_now();
+	const double begin = now_s();
 
 	lists_on_disk(&set, &d, stream.get());
 
-	const double merging = papers_now();
+	const double merging = now_s();
 
 	merge_on_disk(&set, &d, stream.get());
 
-	const double end = papers_now();
+	const double end = now_s();
 
 	papers_head("k-NN lists | seconds | rows/s | recall@10");
 	printf("| %u shards of %u in files, all pairs merged | %.2f (shards %.2f, merges %.2f) | "

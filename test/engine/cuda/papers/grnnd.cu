@@ -10,9 +10,6 @@
 #include "papers.h"
 
 #include "../../../../src/engine/rules/algorithms.h"
-#include "../../algorithm_option.h"
-
-#include <algorithm>
 
 #define DEGREE 32u
 #define WIDTH 64u				/* the fixed search */
@@ -28,7 +25,7 @@ typedef struct built
 
 /* As choose_edges() of build.cu, by one of the orders; seconds until the graph is connected. */
 static double
-grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, gg_graph *graph)
+grow(const drawn_set *set, const gg_build_params *params, papers_grnnd grnnd, gg_graph *graph)
 {
 	static bool warm = papers.tiny; /* kernels of the first run have to be loaded */
 	double		best = INFINITY;
@@ -47,7 +44,7 @@ grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, g
 		gg_cuda_buffer<uint32_t> edges;
 		uint32_t	repaired;
 		const uint32_t start = gg_grnnd_params(params).start;
-		const double begin = papers_now();
+		const double begin = now_s();
 
 		first.intermediate_graph_degree = start;
 		if (params->init == GG_INIT_RANDOM)
@@ -63,7 +60,7 @@ grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, g
 		must(gg_cuda_optimize_device(lists.ids.get(), set->n, lists.k, DEGREE,
 									 {stream.get(), NULL, NULL}, edges.get()));
 		MUST(cudaStreamSynchronize(stream.get()));
-		best = std::min(best, papers_now() - begin);
+		best = std::min(best, now_s() - begin);
 		gg_graph_free(graph);
 		papers_graph_make(&lists, edges.get(), DEGREE, stream.get(), graph, &repaired);
 	}
@@ -73,12 +70,11 @@ grow(const papers_set *set, const gg_build_params *params, papers_grnnd grnnd, g
 
 /* Build, search, print a row; the graph is given back unless wanted. */
 static built
-row(const papers_set *set, const std::string &name, gg_build_params params,
+row(const drawn_set *set, const std::string &name, gg_build_params params,
 	papers_grnnd grnnd, gg_graph *wanted)
 {
 	gg_build_stats stats = {};
-	gg_graph	graph;
-	gg_index   *index;
+	owned_graph graph;
 	papers_point point;
 	double		seconds;
 
@@ -95,16 +91,13 @@ row(const papers_set *set, const std::string &name, gg_build_params params,
 		(void) papers_build(set, &params, 2, &graph, &stats);
 		seconds = stats.init_s + stats.descent_s + stats.optimize_s;
 	}
-	index = papers_index(set, &graph);
-	point = papers_search(index, set, GG_SEARCH_SINGLE_CTA, 10000, WIDTH, 10);
-	gg_cuda_index_close(index);
+	point = papers_search(open_index(set->dataset(), &graph), set, GG_SEARCH_SINGLE_CTA, 10000,
+						  WIDTH, 10);
 	printf("| %s | %.3f | %.1f | %.4f | %.0f |\n", name.c_str(), seconds, mean_degree(&graph),
 		   point.recall, point.qps);
 	fflush(stdout);
 	if (wanted != NULL)
-		*wanted = graph;
-	else
-		gg_graph_free(&graph);
+		std::swap(*wanted, (gg_graph &) graph);
 	return {name, seconds, point.recall, point.qps};
 }
 
@@ -116,10 +109,9 @@ head(const char *what)
 }
 
 static void
-begin(const char *title, papers_set *set)
+begin(const char *title, drawn_set *set)
 {
-	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 200000 : 1000000, true, set);
-	papers_begin(title, set);
+	papers_begin(title, strcmp(papers.set, "s960") == 0 ? 200000 : 1000000, true, set);
 }
 
 static gg_build_params
@@ -183,9 +175,9 @@ grnnd_5(void)
 	static const uint32_t iterations[] = {3, 4, 5, 6, 8, 12, 20};
 	static const std::string names[4] = {"GRNND, random pools", "GRNND, pivot cells",
 										 "CAGRA, random lists", "CAGRA, pivot cells"};
-	papers_set	set;
+	drawn_set	set;
 	std::vector<built> kinds[4];
-	gg_graph	graphs[4];
+	owned_graph graphs[4];
 
 	begin("GRNND figures 5 and 6: construction at equal recall, and searches", &set);
 	head("construction");
@@ -236,12 +228,9 @@ grnnd_5(void)
 
 	for (int kind = 0; kind < 4; kind++)
 	{
-		gg_index   *index = papers_index(&set, &graphs[kind]);
-
-		curves[kind] = papers_search_curve(index, &set, GG_SEARCH_SINGLE_CTA, 10000, 10);
+		curves[kind] = papers_search_curve(open_index(set.dataset(), &graphs[kind]), &set,
+										   GG_SEARCH_SINGLE_CTA, 10000, 10);
 		papers_curve_row("batch 10,000", names[kind].c_str(), curves[kind]);
-		gg_cuda_index_close(index);
-		gg_graph_free(&graphs[kind]);
 	}
 	printf("\n");
 	papers_compare("GRNND's graphs answer substantially more queries/s than CAGRA's", "as follows");
@@ -252,7 +241,7 @@ grnnd_5(void)
 void
 grnnd_7(void)
 {
-	papers_set	set;
+	drawn_set	set;
 	built		order[4];
 
 	begin("GRNND figure 7: the order in which a pool is looked at", &set);
@@ -278,43 +267,38 @@ grnnd_7(void)
 				   order[2].recall, order[3].recall);
 }
 
+/* One share of a pool; in a tiny run 0.6 alone. */
+static built
+rho_row(const drawn_set *set, float rho, gg_init init, uint32_t outer, uint32_t inner)
+{
+	char		name[64];
+
+	if (papers.tiny && rho != 0.6f)
+		return {};
+	snprintf(name, sizeof(name), "%.1f, %s, %u x %u", rho,
+			 init == GG_INIT_RANDOM ? "random pools" : "pivot cells", outer, inner);
+	return row(set, name, rounds(init, outer, inner, rho), gg_cuda_grnnd_device, NULL);
+}
+
 void
 grnnd_8(void)
 {
-	papers_set	set;
+	drawn_set	set;
 	built		low = {};
 	built		middle = {};
 	built		high = {};
+	built		other;
 
 	begin("GRNND figure 8: the share of a pool that gets reverse edges", &set);
 	head("rho");
 	for (float rho : {0.1f, 0.2f, 0.4f, 0.6f, 0.8f, 1.0f})
 	{
-		char		name[64];
+		const built one = rho_row(&set, rho, GG_INIT_RANDOM, 4, 8);
 
-		if (papers.tiny && rho != 0.6f)
-			continue;
-		snprintf(name, sizeof(name), "%.1f, random pools, 4 x 8", rho);
-
-		const built one = row(&set, name, rounds(GG_INIT_RANDOM, 4, 8, rho), gg_cuda_grnnd_device,
-							  NULL);
-
-		if (rho == 0.1f)
-			low = one;
-		if (rho == 0.6f)
-			middle = one;
-		if (rho == 1.0f)
-			high = one;
+		(rho == 0.1f ? low : rho == 0.6f ? middle : rho == 1.0f ? high : other) = one;
 	}
 	for (float rho : {0.2f, 0.6f, 1.0f})
-	{
-		char		name[64];
-
-		if (papers.tiny && rho != 0.6f)
-			continue;
-		snprintf(name, sizeof(name), "%.1f, pivot cells, 2 x 1", rho);
-		(void) row(&set, name, rounds(GG_INIT_PIVOT_CELLS, 2, 1, rho), gg_cuda_grnnd_device, NULL);
-	}
+		(void) rho_row(&set, rho, GG_INIT_PIVOT_CELLS, 2, 1);
 	printf("\n");
 	papers_compare("0.6 is best: less loses recall, more takes longer for little",
 				   "from random pools 0.1, 0.6, 1.0: recall %.4f, %.4f, %.4f; seconds %.3f, %.3f, "
@@ -329,7 +313,7 @@ grnnd_9(void)
 	static const std::vector<uint32_t> few = {1, 2, 3};
 	static const std::vector<uint32_t> several = {2, 4, 8};
 	static const std::vector<uint32_t> most = {1, 2, 4, 6};
-	papers_set	set;
+	drawn_set	set;
 
 	begin("GRNND figure 9: outer and inner rounds", &set);
 	head("T1 x T2");

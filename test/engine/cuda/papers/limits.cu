@@ -20,9 +20,6 @@
 #include "../../../../kernels/serve/index.cuh"
 #include "../../../../kernels/search/launch.cuh"
 #include "../../../../kernels/search/quad.cuh"
-#include "../../../../kernels/search/pivots.h"
-
-#include <algorithm>
 
 namespace cg = cooperative_groups;
 
@@ -40,11 +37,11 @@ namespace cg = cooperative_groups;
 /* Walks of nq queries. */
 typedef struct chase_walks
 {
-	const uint32_t *steps;		/* query q has steps[q] .. steps[q + 1] */
-	const uint32_t *parents;	/* width of each step, then GG_NO_NODE */
-	const uint32_t *first;		/* step s measures ids[first[s]] .. ids[first[s + 1]] */
+	const uint32_t *steps;		/* these five as walk_log has them */
+	const uint32_t *parents;
+	const uint32_t *first;
 	const uint32_t *ids;
-	const uint32_t *front;		/* nfront of each query: measured exactly at the end */
+	const uint32_t *front;
 	uint32_t	width;
 	uint32_t	nfront;
 	uint32_t	most_steps;		/* of a query */
@@ -215,115 +212,6 @@ chase_kernel(const __grid_constant__ search_view view, const __grid_constant__ c
 		answers[query * K + lane] = seen & zero;
 }
 
-/* ---- the walks ------------------------------------------------------------------- */
-
-typedef struct walk_member
-{
-	float		distance;
-	uint32_t	node;
-	bool		expanded;
-
-	bool
-	operator<(const walk_member &other) const
-	{
-		return distance != other.distance ? distance < other.distance : node < other.node;
-	}
-} walk_member;
-
-/* What chase_walks points to. */
-class walk_log
-{
-public:
-	std::vector<uint32_t> steps;
-	std::vector<uint32_t> parents;
-	std::vector<uint32_t> first;
-	std::vector<uint32_t> ids;
-	std::vector<uint32_t> front;
-	uint32_t	nq;
-	uint32_t	width;
-	uint32_t	nfront;
-};
-
-/*
- * A number ordered like the distance; rows and queries under cosine are of unit length, or nearly.
- */
-static float
-measure(const papers_set *set, uint32_t node, uint32_t query)
-{
-	const float *x = &set->host_rows[(size_t) node * set->dim];
-	const float *y = &set->host_queries[(size_t) query * set->dim];
-	float		sum = 0;
-
-	for (uint32_t d = 0; d < set->dim; d++)
-		sum += set->metric == GG_METRIC_L2 ? (x[d] - y[d]) * (x[d] - y[d]) : -x[d] * y[d];
-	return sum;
-}
-
-/* Steps of a query's walk from the best pivots; the list at its end. */
-static std::vector<walk_member>
-log_walk(const papers_set *set, const gg_graph *graph, uint32_t query, uint32_t itopk,
-		 std::vector<uint32_t> &seen, walk_log *log)
-{
-	std::vector<walk_member> list;
-
-	for (uint32_t i = 0; i < graph->npivots; i++)
-		list.push_back({measure(set, graph->pivots[i], query), graph->pivots[i], false});
-	std::sort(list.begin(), list.end());
-	list.resize(std::min(list.size(), (size_t) std::min(itopk, 1u << search_entry_bits(itopk))));
-	for (const walk_member &entry : list)
-		seen[entry.node] = query + 1;
-	for (;;)
-	{
-		std::vector<uint32_t> parents;
-
-		for (walk_member &member : list)
-			if (!member.expanded && parents.size() < log->width)
-			{
-				member.expanded = true;
-				parents.push_back(member.node);
-			}
-		if (parents.empty())
-			return list;
-		for (uint32_t parent : parents)
-			for (uint32_t i = 0; i < graph->degree; i++)
-			{
-				const uint32_t node = graph->adjacency[(size_t) parent * graph->degree + i] &
-					~GG_EDGE_MARK;
-
-				if (node >= graph->n || seen[node] == query + 1)
-					continue;
-				seen[node] = query + 1;
-				log->ids.push_back(node);
-				list.push_back({measure(set, node, query), node, false});
-			}
-		parents.resize(log->width, GG_NO_NODE);
-		log->parents.insert(log->parents.end(), parents.begin(), parents.end());
-		log->first.push_back((uint32_t) log->ids.size());
-		std::sort(list.begin(), list.end());
-		list.resize(std::min(list.size(), (size_t) itopk));
-	}
-}
-
-static void
-log_walks(const papers_set *set, const gg_graph *graph, uint32_t itopk, walk_log *log)
-{
-	std::vector<uint32_t> seen(graph->n, 0);
-
-	log->nq = papers_queries(set, 1);
-	log->width = search_width_for(0, itopk, graph->degree);
-	log->nfront = std::min(search_rerank_size(itopk, K), graph->n);
-	log->steps.push_back(0);
-	log->first.push_back(0);
-	for (uint32_t query = 0; query < log->nq; query++)
-	{
-		const std::vector<walk_member> list = log_walk(set, graph, query, itopk, seen, log);
-
-		log->steps.push_back((uint32_t) (log->parents.size() / log->width));
-		for (uint32_t i = 0; i < log->nfront; i++)
-			log->front.push_back(list[i % list.size()].node);
-	}
-}
-
 /* ---- the figure -------------------------------------------------------------------- */
 
 static const uint32_t *
@@ -344,32 +232,26 @@ typedef struct chase_shape
 
 /* Microseconds per query, one launch after the other as papers_search() has them. */
 static double
-chase(const gg_index *index, const papers_set *set, const walk_log *log, const chase_walks *walks,
+chase(const gg_index *index, const drawn_set *set, const walk_log *log, const chase_walks *walks,
 	  chase_shape shape, uint32_t phases, uint32_t *answers)
 {
 	const uint32_t shared = (walks->most_steps * (walks->width + 1) + 1 + walks->most_ids) * 4;
 	cluster_config config;
-	double		best = INFINITY;
 
 	MUST(kernel_ready<chase_kernel>(&index->device, true));
 	peers_config_set(&config, &index->device, 1, shape.blocks, shape.warps * 32, shared, NULL);
-	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
+	return 1e6 / log->nq * papers_best([&]()
 	{
-		const double begin = papers_now();
-
 		for (uint32_t query = 0; query < log->nq; query++)
 			MUST(cudaLaunchKernelEx(&config.config, chase_kernel, index->view, *walks, query,
 									phases, 0u, (const float *) set->queries.get(), answers));
 		MUST(cudaDeviceSynchronize());
-		if (run > 0 || papers.tiny)
-			best = std::min(best, papers_now() - begin);
-	}
-	return best / log->nq * 1e6;
+	});
 }
 
 /* The shortest list whose recall is `target`, by multi-CTA search of single queries. */
 static papers_point
-find_point(gg_index *index, const papers_set *set, double target)
+find_point(gg_index *index, const drawn_set *set, double target)
 {
 	papers_point point = {};
 
@@ -384,7 +266,7 @@ find_point(gg_index *index, const papers_set *set, double target)
 
 /* Times of each part of the chase, by a warp, a block and a cluster, beside the engine's. */
 static void
-print_chases(gg_index *index, const papers_set *set, const walk_log *log,
+print_chases(gg_index *index, const drawn_set *set, const walk_log *log,
 			 const chase_walks *walks, uint32_t cluster, papers_point engine)
 {
 	static const struct
@@ -436,14 +318,13 @@ extern cudaError_t papers_block_launch(uint32_t team, const search_view *view,
 
 /* Multi-CTA search by the tensor cores and by teams of lanes, with the largest cluster. */
 static void
-print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t itopk)
+print_teams(gg_index *index, const drawn_set *set, uint32_t cluster, uint32_t itopk)
 {
 	const uint32_t count = papers_queries(set, 1);
-	std::vector<uint64_t> found((size_t) count * K);
 	gg_cuda_buffer<uint64_t> keys;
 	search_launch launch = {};
 
-	must(keys.allocate(found.size()));
+	must(keys.allocate((uint64_t) count * K));
 	must(search_mail(&index->scratch, &index->device, NULL));
 	launch.nq = 1;
 	launch.params.k = K;
@@ -454,12 +335,8 @@ print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t i
 	papers_head("distances of multi-CTA search | microseconds per query | recall@10");
 	for (uint32_t team : {0u, 4u, 8u})
 	{
-		double		best = INFINITY;
-
-		for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
+		const double seconds = papers_best([&]()
 		{
-			const double begin = papers_now();
-
 			for (uint32_t query = 0; query < count; query++)
 			{
 				launch.queries = set->queries.get() + (size_t) query * set->dim;
@@ -468,15 +345,14 @@ print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t i
 										 NULL));
 			}
 			MUST(cudaDeviceSynchronize());
-			if (run > 0 || papers.tiny)
-				best = std::min(best, papers_now() - begin);
-		}
-		must(gg_cuda_copy_out(found.data(), keys.get(), keys.bytes(), NULL, NULL));
+		});
+
 		if (team == 0)
 			printf("| tensor cores |");
 		else
 			printf("| teams of %u |", team);
-		printf(" %.1f | %.4f |\n", best / count * 1e6, papers_recall(set, found, count, K));
+		printf(" %.1f | %.4f |\n", seconds / count * 1e6,
+			   papers_point_of(set, itopk, keys.get(), count, K, seconds).recall);
 		fflush(stdout);
 	}
 }
@@ -484,23 +360,25 @@ print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t i
 void
 limits(void)
 {
-	papers_set	set;
-	gg_graph	graph;
-	gg_index   *index;
+	drawn_set	set;
+	owned_graph graph;
+	const open_index index =
+		papers_default_index("Limits: single queries, and the memory that they read", 1000000,
+							 DEGREE, &set, &graph);
+	const gg_dataset rows = set.dataset();
 	walk_log	log;
 	chase_walks walks = {};
 	gg_cuda_buffer<uint32_t> memory[5];
 	uint32_t	cluster = MAX_CLUSTER;
 
-	index = papers_default_index("Limits: single queries, and the memory that they read", DEGREE,
-								 &set, &graph);
 	while (cluster > 1 && index->device.clusters[cluster] < 1)
 		cluster--;
 
 	const double target = set.dim > 384 ? 0.97 : 0.99;
 	const papers_point engine = find_point(index, &set, target);
 
-	log_walks(&set, &graph, engine.width, &log);
+	log_walks(&rows, &graph, set.host_queries.data(), papers_queries(&set, 1), 1, engine.width, K,
+			  &log);
 	walks.width = log.width;
 	walks.nfront = log.nfront;
 	for (uint32_t query = 0; query < log.nq; query++)
@@ -522,6 +400,4 @@ limits(void)
 	walks.front = on_device(log.front, memory[4]);
 	print_chases(index, &set, &log, &walks, cluster, engine);
 	print_teams(index, &set, cluster, engine.width);
-	gg_cuda_index_close(index);
-	gg_graph_free(&graph);
 }

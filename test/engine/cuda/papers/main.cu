@@ -1,10 +1,10 @@
 /*
  * main.cu
- *		bench_papers: what the papers measure, measured here.
+ *		What the papers measure, measured here.
  *
- * usage: bench_papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET
+ * usage: bench papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET
  *	FIGURE: see figures[] below; SET: s128, s96, s960, s100, s200, of the intrinsic dimensions of
- *	the papers' own, s768, and u128, which has no clusters (common.cu)
+ *	the papers' own, s768, and u128, which has no clusters (bench.cu)
  *	FILE: gets the points of curves, for test/bench/report.pl
  *	--tiny: few points and one run of each, for a machine that emulates the device
  *
@@ -12,10 +12,6 @@
  * times around work that is waited for, rows, queries and answers in device memory.
  */
 #include "papers.h"
-
-#include "../mode.h"
-
-#include <stdlib.h>
 
 typedef struct figure
 {
@@ -54,17 +50,17 @@ static const figure figures[] = {
 static int
 usage(void)
 {
-	fprintf(stderr, "usage: bench_papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET\n");
+	fprintf(stderr, "usage: bench papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET\n");
 	for (const figure &one : figures)
 		fprintf(stderr, "\t%-17s %s\n", one.name, one.what);
 	return 2;
 }
 
 int
-main(int argc, char **argv)
+bench_papers(int argc, char **argv)
 {
 	const figure *wanted = NULL;
-	const double begin = papers_now();
+	const double begin = now_s();
 	int			i = 1;
 
 	papers.nq = 10000;
@@ -90,10 +86,8 @@ main(int argc, char **argv)
 			wanted = &one;
 	if (wanted == NULL)
 		return usage();
-	must(gg_cuda_probe(GG_USE_SEARCH));
-	print_mode();
 	wanted->run();
-	printf("\n%s %s: %.1f seconds\n\n", papers.figure, papers.set, papers_now() - begin);
+	printf("\n%s %s: %.1f seconds\n\n", papers.figure, papers.set, now_s() - begin);
 	if (papers.points != NULL)
 		fclose(papers.points);
 	return 0;

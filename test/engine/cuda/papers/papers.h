@@ -1,7 +1,7 @@
 /*
  * papers.h
- *		What the figures of bench_papers share: sets of rows with exact answers, graphs from lists,
- *		curves of searches, tables.
+ *		What the figures of "bench papers" share beside bench.h: graphs from lists, curves of
+ *		searches, tables.
  *
  *	main.cu		the figures' names, options
  *	common.cu	what is declared here
@@ -23,22 +23,9 @@
 #ifndef GG_TEST_PAPERS_H
 #define GG_TEST_PAPERS_H
 
-#include "../../searches.h"
-#include "../../../../kernels/graph/stages.h"
+#include "../bench.h"
 
 #include <functional>
-#include <string>
-#include <vector>
-
-#define TRUTH 100				/* exact answers a query */
-#define BEST_RUNS 3				/* of what is measured the best run counts */
-
-/* Fail loudly: nothing here can go on. */
-extern void must(gg_status status);
-
-#define MUST(call) must(gg_cuda_status((call), __func__, #call))
-
-extern double papers_now(void);
 
 /* ---- options ------------------------------------------------------------- */
 
@@ -55,6 +42,25 @@ typedef struct papers_options
 
 extern papers_options papers;
 
+#define BEST_RUNS 3				/* of what is measured the best run counts */
+
+/* As many, or of a tiny run one. */
+static inline int
+papers_runs(int runs)
+{
+	return papers.tiny ? 1 : runs;
+}
+
+/* Seconds of the best run, after one for warm-up. */
+template <typename RUN>
+static inline double
+papers_best(RUN run)
+{
+	if (!papers.tiny)
+		run();
+	return best_of(papers_runs(BEST_RUNS), run);
+}
+
 /* Widths that curves have their points at. */
 extern const std::vector<uint32_t> &papers_widths(void);
 
@@ -68,60 +74,11 @@ extern void papers_on_devices(int count, const std::function<void (int device)> 
 
 /* ---- sets ------------------------------------------------------------------ */
 
-class papers_set
-{
-public:
-	std::string name;
-	std::string like;			/* the papers' set of as many dimensions and such an LID */
-	uint32_t	n;
-	uint32_t	dim;
-	uint32_t	nq;
-	gg_metric	metric;
-	double		lid;			/* of the queries, maximum likelihood over TRUTH neighbours */
-	gg_cuda_buffer<float> rows;
-	gg_cuda_buffer<float> queries;
-	std::vector<float> host_rows;
-	std::vector<float> host_queries;
-	std::vector<uint32_t> truth;	/* nq x TRUTH */
+/* Begin a figure: draw its set, of so many rows unless -n says otherwise, and print the title. */
+extern void papers_begin(const char *title, uint32_t rows, bool truth, drawn_set *set);
 
-	gg_cuda_data
-	data() const
-	{
-		gg_cuda_data out = {};
-
-		out.rows = rows.get();
-		out.n = n;
-		out.dim = out.pitch = dim;
-		out.element = GG_ELEMENT_F32;
-		out.metric = metric;
-		return out;
-	}
-
-	gg_dataset
-	dataset() const
-	{
-		gg_dataset	out = {host_rows.data(), n, dim, GG_ELEMENT_F32, metric};
-
-		return out;
-	}
-};
-
-/* s128, s96, s960, s100, s200, s768, u128: draws it, with exact answers unless truth is false. */
-extern void papers_set_make(const char *name, uint32_t rows, bool truth, papers_set *set);
-
-/* Exact lists of `sample` rows (sample x k), for recall of k-NN lists. */
-class papers_sample
-{
-public:
-	std::vector<uint32_t> rows;
-	std::vector<uint32_t> truth;
-	uint32_t	k;
-};
-
-extern void papers_sample_make(const papers_set *set, uint32_t k, papers_sample *sample);
-/* Share of the nearest `at` of the sampled rows in lists (n x k, device memory). */
-extern double papers_lists_recall(const papers_sample *sample, const uint32_t *lists, uint32_t k,
-								  uint32_t at, cudaStream_t stream);
+/* As many rows as there are queries. */
+extern void papers_sample(const drawn_set *set, row_sample *sample);
 
 /* ---- graphs ------------------------------------------------------------------ */
 
@@ -136,7 +93,7 @@ public:
 	double		seconds;
 };
 
-extern void papers_lists_make(const papers_set *set, const gg_build_params *params,
+extern void papers_lists_make(const drawn_set *set, const gg_build_params *params,
 							  cudaStream_t stream, papers_lists *lists);
 
 /* A graph of edges in device memory, with pivots: what a build does at its end. */
@@ -144,24 +101,15 @@ extern void papers_graph_make(const papers_lists *lists, const uint32_t *edges, 
 							  cudaStream_t stream, gg_graph *graph, uint32_t *repaired);
 
 /* A whole build of rows that are on the device; seconds of the best of `runs`. */
-extern double papers_build(const papers_set *set, const gg_build_params *params, int runs,
+extern double papers_build(const drawn_set *set, const gg_build_params *params, int runs,
 						   gg_graph *graph, gg_build_stats *stats);
 
 /* graph: NULL for exact searches alone. */
-extern gg_index *papers_index(const papers_set *set, const gg_graph *graph);
-
-/* Begin a figure of 1M rows with queries: its title, and CAGRA's graph of the set, open. */
-extern gg_index *papers_default_index(const char *title, uint32_t degree, papers_set *set,
-									  gg_graph *graph);
+/* Begin a figure with queries; the index of CAGRA's graph of the set. */
+extern open_index papers_default_index(const char *title, uint32_t rows, uint32_t degree,
+									   drawn_set *set, gg_graph *graph);
 
 /* ---- searches ---------------------------------------------------------------- */
-
-/* TSDG's search for large batches, where the engine has it. */
-#ifdef PAPERS_HAVE_LARGE
-#define PAPERS_LARGE_BATCH GG_SEARCH_TSDG_LARGE
-#else
-#define PAPERS_LARGE_BATCH GG_SEARCH_SINGLE_CTA
-#endif
 
 typedef struct papers_point
 {
@@ -173,12 +121,12 @@ typedef struct papers_point
 typedef std::vector<papers_point> papers_curve;
 
 /* Queries that batches of one size are measured with: whole batches, and time enough for each. */
-extern uint32_t papers_queries(const papers_set *set, uint32_t batch);
+extern uint32_t papers_queries(const drawn_set *set, uint32_t batch);
 
-extern papers_point papers_search(gg_index *index, const papers_set *set, gg_search_mode mode,
+extern papers_point papers_search(gg_index *index, const drawn_set *set, gg_search_mode mode,
 								  uint32_t batch, uint32_t width, uint32_t k);
 /* One point for each of papers_widths(), for a plot and a table's series. */
-extern papers_curve papers_search_curve(gg_index *index, const papers_set *set,
+extern papers_curve papers_search_curve(gg_index *index, const drawn_set *set,
 										gg_search_mode mode, uint32_t batch, uint32_t k);
 /* The same by a search of the figure's own. */
 template <typename SEARCH>
@@ -192,9 +140,9 @@ papers_curve_of(SEARCH search)
 	return curve;
 }
 
-/* recall@k of nodes (count x k) */
-extern double papers_recall(const papers_set *set, const std::vector<uint64_t> &keys,
-							uint32_t count, uint32_t k);
+/* What was found, in device memory, of count queries in so many seconds. */
+extern papers_point papers_point_of(const drawn_set *set, uint32_t width, const uint64_t *keys,
+									uint32_t count, uint32_t k, double seconds);
 
 /*
  * Queries per second at a recall, read off between two points; 0: the curve ends below it, or
@@ -204,8 +152,6 @@ extern double papers_qps_at(const papers_curve &curve, double recall);
 
 /* ---- tables -------------------------------------------------------------------- */
 
-/* "## FIGURE, SET" and what the set is. */
-extern void papers_begin(const char *title, const papers_set *set);
 /* The first two lines of a table: names between "|", numbers to the right but for the first. */
 extern void papers_head(const char *names);
 /* A curve as a row: name, then queries/s at recall 0.90, 0.95 and 0.99, then width:recall. */

@@ -11,15 +11,13 @@
 
 #include "../../../../kernels/serve/index.cuh"
 
-#include <algorithm>
-
 #define K 10u
 #define MOST_SHARDS 4u
 
 /* ---- shards ------------------------------------------------------------------ */
 
 /* Some of the rows on a device, with a graph of their own. */
-class shard
+class placed_shard
 {
 public:
 	int			device;
@@ -32,11 +30,11 @@ public:
 	uint64_t   *keys;			/* of all queries x K, numbered in the shard */
 };
 
-class shards
+class placed_shards
 {
 public:
 	uint32_t	count;
-	shard		all[MOST_SHARDS];
+	placed_shard all[MOST_SHARDS];
 	cudaStream_t stream;		/* of the first device */
 	gg_cuda_buffer<uint64_t> found;	/* what comes there: count x queries x K */
 	gg_cuda_buffer<uint64_t> keys;	/* of all queries x K, merged */
@@ -44,44 +42,41 @@ public:
 
 /* Graphs of `count` shards; seconds of all, one after the other. */
 static double
-build_shards(const papers_set *set, uint32_t count, shards *s)
+build_shards(const drawn_set *set, uint32_t count, placed_shards *s)
 {
-	gg_build_params params = {};
+	const gg_build_params params = params_of(32, 64);
 	gg_cuda_stream stream;
 	double		seconds = 0.0;
 
-	params.graph_degree = 32;
-	params.intermediate_graph_degree = 64;
-	params.seed = 1;
 	must(stream.create());
 	s->count = count;
 	for (uint32_t i = 0; i < count; i++)
 	{
-		shard	   *one = &s->all[i];
+		placed_shard *one = &s->all[i];
 		const uint32_t end = (uint32_t) ((uint64_t) set->n * (i + 1) / count);
 		gg_cuda_data data = set->data();
 		gg_build_stats stats = {};
-		const double begin = papers_now();
+		const double begin = now_s();
 
 		one->first = (uint32_t) ((uint64_t) set->n * i / count);
 		data.rows = set->rows.get() + (size_t) one->first * set->dim;
 		data.n = end - one->first;
 		must(gg_cuda_build_rows(&data, NULL, &params, {stream.get(), NULL, NULL}, &one->graph,
 								&stats));
-		seconds += papers_now() - begin - stats.transfer_s;
+		seconds += now_s() - begin - stats.transfer_s;
 	}
 	return seconds;
 }
 
 /* Bring the shards to so many devices by turns. */
 static void
-place_shards(const papers_set *set, int devices, shards *s)
+place_shards(const drawn_set *set, int devices, placed_shards *s)
 {
 	const uint64_t keys = (uint64_t) set->nq * K;
 
 	for (uint32_t i = 0; i < s->count; i++)
 	{
-		shard	   *one = &s->all[i];
+		placed_shard *one = &s->all[i];
 		gg_dataset	rows = set->dataset();
 
 		one->device = (int) i % devices;
@@ -104,11 +99,11 @@ place_shards(const papers_set *set, int devices, shards *s)
 
 /* What place_shards() has made, and not the graphs. */
 static void
-take_back_shards(shards *s)
+take_back_shards(placed_shards *s)
 {
 	for (uint32_t i = 0; i < s->count; i++)
 	{
-		shard	   *one = &s->all[i];
+		placed_shard *one = &s->all[i];
 
 		must(gg_cuda_use_device(one->device));
 		gg_cuda_index_close(one->index);
@@ -166,7 +161,7 @@ merge_found_kernel(merge_args args)
 
 /* Start the searches of queries [first, first + count), and merge what they find. */
 static void
-start_batch(shards *s, const papers_set *set, const gg_search_params *params, uint32_t first,
+start_batch(placed_shards *s, const drawn_set *set, const gg_search_params *params, uint32_t first,
 			uint32_t count)
 {
 	const uint64_t offset = (uint64_t) first * K;
@@ -175,7 +170,7 @@ start_batch(shards *s, const papers_set *set, const gg_search_params *params, ui
 
 	for (uint32_t i = 0; i < s->count; i++)
 	{
-		shard	   *one = &s->all[i];
+		placed_shard *one = &s->all[i];
 
 		MUST(cudaSetDevice(one->device));
 		must(gg_cuda_search_enqueue(one->index, params,
@@ -186,7 +181,7 @@ start_batch(shards *s, const papers_set *set, const gg_search_params *params, ui
 	MUST(cudaSetDevice(0));
 	for (uint32_t i = 0; i < s->count; i++)
 	{
-		const shard *one = &s->all[i];
+		const placed_shard *one = &s->all[i];
 		uint64_t   *here = s->found.get() + (uint64_t) i * set->nq * K + offset;
 
 		MUST(cudaStreamWaitEvent(s->stream, one->searched, 0));
@@ -204,30 +199,23 @@ start_batch(shards *s, const papers_set *set, const gg_search_params *params, ui
 
 /* As papers_search(); a single shard is searched as any index is. */
 static papers_point
-search_shards(shards *s, const papers_set *set, uint32_t batch, uint32_t width)
+search_shards(placed_shards *s, const drawn_set *set, uint32_t batch, uint32_t width)
 {
 	const uint32_t count = papers_queries(set, batch);
 	const gg_search_params params = {K, std::max(width, K), 0, GG_SEARCH_AUTO, 0, 0};
-	std::vector<uint64_t> found((size_t) count * K);
-	double		best = INFINITY;
 
 	if (s->count == 1)
 		return papers_search(s->all[0].index, set, GG_SEARCH_AUTO, batch, width, K);
 	batch = std::min(batch, set->nq);
-	/* the first run is for warm-up */
-	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
-	{
-		const double begin = papers_now();
 
+	const double seconds = papers_best([&]()
+	{
 		for (uint32_t first = 0; first < count; first += batch)
 			start_batch(s, set, &params, first, batch);
 		MUST(cudaStreamSynchronize(s->stream));
-		if (run > 0 || papers.tiny)
-			best = std::min(best, papers_now() - begin);
-	}
-	must(gg_cuda_copy_out(found.data(), s->keys.get(), found.size() * sizeof(uint64_t), s->stream,
-						  NULL));
-	return {params.itopk_size, papers_recall(set, found, count, K), count / best};
+	});
+
+	return papers_point_of(set, params.itopk_size, s->keys.get(), count, K, seconds);
 }
 
 /* ---- the figure ------------------------------------------------------------------ */
@@ -240,24 +228,27 @@ typedef struct placed
 	std::vector<papers_curve> curves;
 } placed;
 
+static std::string
+name_of(uint32_t batch, uint32_t shards, int devices)
+{
+	return "batch " + std::to_string(batch) + ", " + std::to_string(shards) + " on " +
+		std::to_string(devices);
+}
+
 static placed
-measure(shards *s, const papers_set *set, int devices, const std::vector<uint32_t> &batches)
+measure(placed_shards *s, const drawn_set *set, int devices, const std::vector<uint32_t> &batches)
 {
 	placed		out = {s->count, devices, {}};
 
 	place_shards(set, devices, s);
 	for (uint32_t batch : batches)
 	{
-		char		plot[40];
-		char		name[80];
-
 		out.curves.push_back(papers_curve_of([&](uint32_t width)
 											 {
 												 return search_shards(s, set, batch, width);
 											 }));
-		snprintf(plot, sizeof(plot), "batch %u", batch);
-		snprintf(name, sizeof(name), "batch %u, %u on %d", batch, s->count, devices);
-		papers_curve_row(plot, name, out.curves.back());
+		papers_curve_row(("batch " + std::to_string(batch)).c_str(),
+						 name_of(batch, s->count, devices).c_str(), out.curves.back());
 	}
 	take_back_shards(s);
 	return out;
@@ -268,17 +259,16 @@ cagra_shards(void)
 {
 	const std::vector<uint32_t> batches = papers.tiny ? std::vector<uint32_t>{10} :
 		std::vector<uint32_t>{1, 10, 100, 1000, 10000};
-	papers_set	set;
+	drawn_set	set;
 	std::vector<placed> all;
 	std::vector<double> seconds;
 
 	papers.coarse = true;
-	papers_set_make(papers.set, 4000000, true, &set);
-	papers_begin("CAGRA section IV-C2: shards on devices", &set);
+	papers_begin("CAGRA section IV-C2: shards on devices", 4000000, true, &set);
 	papers_curve_head();
 	for (uint32_t count = 1; count <= MOST_SHARDS; count *= 2)
 	{
-		shards		s = {};
+		placed_shards s = {};
 
 		seconds.push_back(build_shards(&set, count, &s));
 		for (int devices = 1; devices <= std::min((int) count, papers_devices()); devices *= 2)
@@ -289,13 +279,8 @@ cagra_shards(void)
 	printf("\n");
 	for (size_t b = 0; b < batches.size(); b++)
 		for (size_t i = 1; i < all.size(); i++)
-		{
-			char		name[80];
-
-			snprintf(name, sizeof(name), "batch %u, %u on %d", batches[b], all[i].shards,
-					 all[i].devices);
-			papers_ratios(name, all[i].curves[b], "one", all[0].curves[b]);
-		}
+			papers_ratios(name_of(batches[b], all[i].shards, all[i].devices).c_str(),
+						  all[i].curves[b], "one", all[0].curves[b]);
 	printf("- graphs of 1, 2 and 4 shards, one after the other: %.3f, %.3f and %.3f s\n",
 		   seconds[0], seconds[1], seconds[2]);
 	papers_compare("sharding is no way to fill one GPU, and could be well suited to several: each "

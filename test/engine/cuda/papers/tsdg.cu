@@ -4,10 +4,6 @@
  */
 #include "papers.h"
 
-#include "../../algorithm_option.h"
-
-#include <algorithm>
-
 #define DEGREE 32u
 
 /* ---- table 2 ------------------------------------------------------------------ */
@@ -29,23 +25,6 @@ static const table_2 table_2_rows[] = {
 	{"s200", "T2I1M", 400, 335.9, 53.6},
 };
 
-/* Best seconds of one way from lists to edges. */
-template <typename RUN>
-static double
-best_of(RUN run)
-{
-	double		best = INFINITY;
-
-	for (int i = 0; i < (papers.tiny ? 1 : BEST_RUNS); i++)
-	{
-		const double begin = papers_now();
-
-		must(run());
-		best = std::min(best, papers_now() - begin);
-	}
-	return best;
-}
-
 /* The row of the paper's set that is like this one; NULL: there is none. */
 static const table_2 *
 like_theirs(void)
@@ -60,24 +39,20 @@ void
 tsdg_2(void)
 {
 	const table_2 *theirs = like_theirs();
-	papers_set	set;
-	papers_lists lists;
-	gg_cuda_stream stream;
-	gg_build_params params = {};
-	gg_cuda_buffer<uint32_t> graph;
 
 	if (theirs == NULL)
-	{
-		fprintf(stderr, "bench_papers: table 2 has no set like %s\n", papers.set);
-		exit(2);
-	}
-	papers_set_make(papers.set, theirs->k == 200 ? 1000000 : 500000, false, &set);
-	papers_begin("TSDG table 2: diversification of k-NN lists", &set);
+		fail("table 2 has no set like %s", papers.set);
+
+	const gg_build_params params = params_of(DEGREE, papers.tiny ? 96 : theirs->k);
+	drawn_set	set;
+	papers_lists lists;
+	gg_cuda_stream stream;
+	gg_cuda_buffer<uint32_t> graph;
+
+	papers_begin("TSDG table 2: diversification of k-NN lists",
+				 theirs->k == 200 ? 1000000 : 500000, false, &set);
 	must(stream.create());
 	must(graph.allocate((uint64_t) set.n * DEGREE));
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = papers.tiny ? 96 : theirs->k;
-	params.seed = 1;
 	papers_lists_make(&set, &params, stream.get(), &lists);
 
 	/* with side, which working_copy_make() filled in a copy of data */
@@ -90,15 +65,22 @@ tsdg_2(void)
 
 	hard.alpha = 1.0f;
 
-	const double both = best_of([&]()
-		{ return papers_diversify(3, &data, &params, knn, stream.get(), graph.get()); });
-	const double one = best_of([&]()
-		{ return papers_diversify(1, &data, &hard, knn, stream.get(), graph.get()); });
-	const double dpg = best_of([&]()
-		{ return papers_diversify(2, &data, &params, knn, stream.get(), graph.get()); });
-	const double rank = best_of([&]()
-		{ return gg_cuda_optimize_device(knn, set.n, lists.k, DEGREE, {stream.get(), NULL, NULL},
-										 graph.get()); });
+	const int	runs = papers_runs(BEST_RUNS);
+	auto		seconds = [&](int stages, const gg_build_params &some)
+	{
+		return best_of(runs, [&]()
+		{
+			must(papers_diversify(stages, &data, &some, knn, stream.get(), graph.get()));
+		});
+	};
+	const double both = seconds(3, params);
+	const double one = seconds(1, hard);
+	const double dpg = seconds(2, params);
+	const double rank = best_of(runs, [&]()
+	{
+		must(gg_cuda_optimize_device(knn, set.n, lists.k, DEGREE, {stream.get(), NULL, NULL},
+									 graph.get()));
+	});
 
 	papers_head("diversification of k-NN lists | k | paper, s | paper / its TSDG | here, ms "
 				"| here / TSDG");
@@ -116,22 +98,18 @@ tsdg_2(void)
 /* ---- figure 5 -------------------------------------------------------------------- */
 
 /* The graph that some stages make of lists, with pivots. */
-static double
-stage_graph(const papers_set *set, const papers_lists *lists, int stages,
+static void
+stage_graph(const drawn_set *set, const papers_lists *lists, int stages,
 			const gg_build_params *params, cudaStream_t stream, gg_graph *graph)
 {
 	gg_cuda_data data = set->data();
 	gg_cuda_buffer<uint32_t> edges;
 	uint32_t	repaired;
-	double		seconds;
 
 	data.side = lists->copy.side.get();
 	must(edges.allocate((uint64_t) set->n * params->graph_degree));
-	seconds = best_of([&]()
-		{ return papers_diversify(stages, &data, params, lists->ids.get(), stream,
-								  edges.get()); });
+	must(papers_diversify(stages, &data, params, lists->ids.get(), stream, edges.get()));
 	papers_graph_make(lists, edges.get(), params->graph_degree, stream, graph, &repaired);
-	return seconds;
 }
 
 static const uint32_t degrees[] = {16, 32, 64};
@@ -145,53 +123,45 @@ typedef papers_curve stage_curves[BATCHES][DEGREES][4];
 
 /* One graph in batches of all sizes. */
 static void
-search_stage(const papers_set *set, const papers_lists *lists, int stages, uint32_t d,
+search_stage(const drawn_set *set, const papers_lists *lists, int stages, uint32_t d,
 			 cudaStream_t stream, stage_curves curves, std::string *name)
 {
 	static const char *const names[4] = {"", "stage 1 alone (Vamana)", "stage 2 alone (DPG)",
 										 "both (TSDG)"};
-	gg_build_params params = {};
-	gg_graph	graph;
-	gg_index   *index;
+	gg_build_params params = params_of(degrees[d], lists->k);
+	owned_graph graph;
 	char		text[96];
 
-	params.seed = 1;
-	params.intermediate_graph_degree = lists->k;
-	params.graph_degree = degrees[d];
 	/* edges up to the degree, whatever their lambda */
 	params.lambda0 = GG_MAX_LAMBDA;
-	(void) stage_graph(set, lists, stages, &params, stream, &graph);
+	stage_graph(set, lists, stages, &params, stream, &graph);
 	snprintf(text, sizeof(text), "%s, %u (mean degree %.1f)", names[stages], degrees[d],
 			 mean_degree(&graph));
 	*name = text;
-	index = papers_index(set, &graph);
+
+	const open_index index(set->dataset(), &graph);
+
 	for (int b = 0; b < BATCHES; b++)
 		if (batches[b] <= set->nq)
 			curves[b][d][stages] =
-				papers_search_curve(index, set, batches[b] > 100 ? PAPERS_LARGE_BATCH :
+				papers_search_curve(index, set, batches[b] > 100 ? GG_SEARCH_TSDG_LARGE :
 									GG_SEARCH_TSDG_SMALL, batches[b], 10);
-	gg_cuda_index_close(index);
-	gg_graph_free(&graph);
 }
 
 void
 tsdg_5(void)
 {
-	papers_set	set;
+	drawn_set	set;
 	papers_lists lists;
 	gg_cuda_stream stream;
-	gg_build_params params = {};
+	const gg_build_params params = params_of(DEGREE, 128);
 	stage_curves curves;
 	std::string names[DEGREES][4];
 	const uint32_t wanted = papers.tiny ? 1 : DEGREES;
 
 	papers.coarse = true;
-	papers_set_make(papers.set, 1000000, true, &set);
-	papers_begin("TSDG figure 5: one stage and both at equal degree", &set);
+	papers_begin("TSDG figure 5: one stage and both at equal degree", 1000000, true, &set);
 	must(stream.create());
-	params.seed = 1;
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 128;
 	papers_lists_make(&set, &params, stream.get(), &lists);
 	for (uint32_t d = 0; d < wanted; d++)
 		for (int stages = 1; stages <= 3; stages++)
@@ -203,8 +173,7 @@ tsdg_5(void)
 		if (batches[b] > set.nq)
 			continue;
 		printf("\n%s, %s:\n", batch.c_str(), batches[b] <= 100 ? "small-batch search" :
-			   PAPERS_LARGE_BATCH == GG_SEARCH_TSDG_LARGE ? "large-batch search" :
-			   "CAGRA's single-CTA search");
+			   "large-batch search");
 		papers_curve_head();
 		for (uint32_t d = 0; d < wanted; d++)
 			for (int stages = 1; stages <= 3; stages++)
@@ -234,21 +203,19 @@ typedef struct search_kind
 static const search_kind searches[] = {
 	{"CAGRA's search", GG_SEARCH_AUTO, 1, ~0u, ~0u},
 	{"TSDG's small-batch search", GG_SEARCH_TSDG_SMALL, 1, 1000, 32},
-#ifdef PAPERS_HAVE_LARGE
 	{"TSDG's large-batch search", GG_SEARCH_TSDG_LARGE, 100, ~0u, ~0u},
-#endif
 };
 
 /* A graph that searches go over. */
 typedef struct searched
 {
 	std::string name;
-	gg_index   *index;
+	open_index	index;
 } searched;
 
 /* All searches of all graphs for answers of k, by batch. */
 static void
-compare_searches(const papers_set *set, const std::vector<searched> &graphs, uint32_t k,
+compare_searches(const drawn_set *set, const std::vector<searched> &graphs, uint32_t k,
 				 uint32_t batch)
 {
 	std::vector<papers_curve> curves;
@@ -278,35 +245,30 @@ run_searches(uint32_t k)
 	const table_2 *theirs = like_theirs();
 	/* of our lists, and of lists as long as the paper's, which leaves open for which degree */
 	const uint32_t longest = theirs == NULL ? 0 : papers.tiny ? 96 : theirs->k;
-	papers_set	set;
+	drawn_set	set;
 	std::vector<searched> graphs;
 
 	papers.coarse = k == 10;
-	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin(k == 10 ? "TSDG figures 6, 8 and 10: searches, recall@10" :
-				 "TSDG figures 7, 9 and 11: searches, recall@100", &set);
+				 "TSDG figures 7, 9 and 11: searches, recall@100", 1000000, true, &set);
 	if (papers.points != NULL)
 		fprintf(papers.points, "info\tk\t%u\n", k);
 	papers_head("graph, degree 32 | build, s | edges of lists, s | mean degree");
 	for (int g = 0; g < (longest == 0 ? 2 : 3); g++)
 	{
-		gg_build_params params = {};
+		gg_build_params params = params_of(DEGREE, g == 2 ? longest : 2 * DEGREE);
 		gg_build_stats stats = {};
-		gg_graph	graph;
+		owned_graph graph;
 		double		seconds;
 		std::string name = g == 0 ? "CAGRA's graph" : "TSDG's graph";
 
 		params.algorithm = g == 0 ? GG_ALGORITHM_CAGRA : GG_ALGORITHM_TSDG;
-		params.graph_degree = DEGREE;
-		params.intermediate_graph_degree = g == 2 ? longest : 2 * DEGREE;
-		params.seed = 1;
 		if (g == 2)
 			name += " of lists of " + std::to_string(longest);
 		seconds = papers_build(&set, &params, 2, &graph, &stats);
 		printf("| %s | %.3f | %.3f | %.1f |\n", name.c_str(), seconds, stats.optimize_s,
 			   mean_degree(&graph));
-		graphs.push_back({name, papers_index(&set, &graph)});
-		gg_graph_free(&graph);
+		graphs.push_back({name, open_index(set.dataset(), &graph)});
 	}
 	for (uint32_t batch : {1u, 10u, 100u, 1000u, 10000u})
 		if (batch <= set.nq)
@@ -315,8 +277,6 @@ run_searches(uint32_t k)
 	papers_compare("small-batch search is the fastest of all at batches of 1 to 100; in batches of "
 				   "10,000 it is GGNN's equal at recall@10, and up to 40% better at recall@100",
 				   "against CAGRA's search as above; the others were not run");
-	for (const searched &graph : graphs)
-		gg_cuda_index_close(graph.index);
 }
 
 void

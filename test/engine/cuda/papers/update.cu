@@ -380,7 +380,7 @@ papers_gnnd(papers_update update, const gg_cuda_rows *rows, uint32_t length, uin
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	for (uint32_t iteration = 0; iteration < iterations; iteration++)
 	{
-		const double begin = papers_now();
+		const double begin = now_s();
 
 		g.args.seed = gg_mix((uint32_t) seed + iteration * 0x632BE5ABu);
 		g.args.summary_seed = gg_mix(g.args.seed);
@@ -394,7 +394,7 @@ papers_gnnd(papers_update update, const gg_cuda_rows *rows, uint32_t length, uin
 		}
 		else
 			GG_TRY(paper_iteration(&g, update, locks.get()));
-		seconds += papers_now() - begin;
+		seconds += now_s() - begin;
 		after(ctx, iteration + 1, seconds);
 	}
 	return gg_ok();

@@ -249,6 +249,7 @@ extern cudaError_t cudaEventDestroy(cudaEvent_t event);
 extern cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 extern cudaError_t cudaEventSynchronize(cudaEvent_t event);
 extern cudaError_t cudaEventQuery(cudaEvent_t event);
+extern cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 
 extern cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
 									   void **arguments);
