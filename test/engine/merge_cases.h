@@ -108,59 +108,18 @@ merge_way(const gg_dataset *data, const sides *s, const gg_build_params *params,
 	return true;
 }
 
-static bool
-same_bytes(const gg_graph *a, const gg_graph *b)
-{
-	return a->npivots == b->npivots &&
-		memcmp(a->adjacency, b->adjacency, sizeof(uint32_t) * a->n * a->degree) == 0 &&
-		memcmp(a->pivots, b->pivots, sizeof(uint32_t) * a->npivots) == 0 &&
-		memcmp(a->pivot_adjacency, b->pivot_adjacency,
-			   sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
-}
-
-/* Distances of the ten nearest rows of each query; the caller frees them. */
-static float *
-exact_truth(const gg_dataset *data, const float *queries, uint32_t nq, const char *what)
-{
-	gg_control	control = {.threads = 2};
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *truth = malloc(sizeof(float) * nq * 10);
-	gg_index   *index;
-
-	CHECK_OK(gg_cpu_engine.index_open(data, NULL, &control, &index), what);
-	CHECK_OK(harness_exact(&gg_cpu_engine, index, 10, NULL, queries, nq, &control, nodes, truth),
-			 what);
-	gg_cpu_engine.index_close(index);
-	free(nodes);
-	return truth;
-}
-
 /*
  * recall@10 at itopk 64.  entries: NULL, or the graph through whose pivots all enter: where engines
  * are compared, their draws of pivots are not.
  */
 static double
 recall_of(const gg_dataset *data, const gg_graph *graph, const gg_graph *entries,
-		  const float *queries, uint32_t nq, const float *truth)
+		  const float *queries, uint32_t nq)
 {
 	gg_graph	walked = entries != NULL ? *entries : *graph;
-	gg_search_params search = {.k = 10,.itopk_size = 64};
-	gg_control	control = {.threads = 2};
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *distances = malloc(sizeof(float) * nq * 10);
-	gg_index   *index;
-	uint32_t	hits = 0;
 
 	walked.adjacency = graph->adjacency;
-	CHECK_OK(gg_cpu_engine.index_open(data, &walked, &control, &index), "recall");
-	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, queries, nq, &control, nodes,
-							distances), "recall");
-	for (uint32_t i = 0; i < nq * 10; i++)
-		hits += distances[i] <= truth[i / 10 * 10 + 9];
-	gg_cpu_engine.index_close(index);
-	free(nodes);
-	free(distances);
-	return (double) hits / (nq * 10);
+	return harness_walk(data, &walked, queries, nq, 64, "recall").recall;
 }
 
 /* ---- recall --------------------------------------------------------------------- */
@@ -180,7 +139,6 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 	const uint32_t nq = 200;
 	gg_control	control = {.threads = 2};
 	gg_build_params params = params_32;
-	float	   *truth;
 	harness_spec spec = c->spec;
 	uint32_t	ends[4];
 	uint8_t		nparts = 0;
@@ -197,9 +155,8 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 	for (; nparts < 4 && c->percent[nparts] > 0; nparts++)
 		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
 	make_sides(&s, &data, ends, nparts, &params);
-	truth = exact_truth(&data, queries, nq, c->what);
 	CHECK_OK(gg_cpu_build(&data, &params, &control, &other, NULL), c->what);
-	anew = recall_of(&data, &other, NULL, queries, nq, truth);
+	anew = recall_of(&data, &other, NULL, queries, nq);
 	for (int init = 0; init < (random ? 2 : 1); init++)
 	{
 		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
@@ -207,7 +164,7 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 			continue;
 		harness_graph_check(&graph, data.n, params.graph_degree, false, c->what);
 		merged[init] = recall_of(&data, &graph, merge_engine == &gg_cpu_engine ? NULL : &other,
-								 queries, nq, truth);
+								 queries, nq);
 		gg_graph_free(&graph);
 		CHECK(merged[init] >= c->least && merged[init] >= anew - 0.01,
 			  "%s: recall %.4f, built anew %.4f, %s", c->what, merged[init], anew,
@@ -215,7 +172,6 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 	}
 	gg_graph_free(&other);
 	free_sides(&s);
-	free(truth);
 	harness_free(&data, queries);
 }
 
@@ -322,7 +278,6 @@ run_search_case(const search_case *c)
 	gg_control	control = {.threads = 2};
 	gg_build_params params = params_32;
 	harness_spec spec = c->spec;
-	float	   *truth;
 	uint32_t	ends[3];
 	uint8_t		nparts = 0;
 	gg_dataset	data;
@@ -340,25 +295,23 @@ run_search_case(const search_case *c)
 	for (; nparts < 3 && c->percent[nparts] > 0; nparts++)
 		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
 	make_sides(&s, &data, ends, nparts, &params);
-	truth = exact_truth(&data, queries, nq, c->what);
 	/* what takes the emulated device longest */
 	CHECK_OK((harness_fewest() ? &gg_cpu_engine : merge_engine)->build(&data, &params, &control,
 																	   &anew, NULL), c->what);
 	if (merge_way(&data, &s, &params, auto_or_search(), &graph, c->what) &&
 		merge_way(&data, &s, &params, GG_MERGE_SEARCH, &again, c->what))
 	{
-		const double had = recall_of(&data, &anew, NULL, queries, nq, truth);
-		const double has = recall_of(&data, &graph, NULL, queries, nq, truth);
+		const double had = recall_of(&data, &anew, NULL, queries, nq);
+		const double has = recall_of(&data, &graph, NULL, queries, nq);
 
 		CHECK(has >= had - c->within, "%s: recall %.4f, built anew %.4f", c->what, has, had);
 		/* so it was by search, and in both runs the same */
-		CHECK(same_bytes(&graph, &again), "%s: two runs differ", c->what);
+		CHECK(harness_graphs_equal(&graph, &again), "%s: two runs differ", c->what);
 		gg_graph_free(&again);
 	}
 	gg_graph_free(&graph);
 	gg_graph_free(&anew);
 	free_sides(&s);
-	free(truth);
 	harness_free(&data, queries);
 }
 
@@ -416,7 +369,6 @@ test_by_search_apart(void)
 	for (int loose = harness_fewer(); loose < 2; loose++)
 	{
 		uint32_t	ends[2] = {spec.n / 10 * 9, spec.n};
-		float	   *truth;
 		gg_dataset	data;
 		gg_graph	graph;
 		float	   *rows;
@@ -429,17 +381,15 @@ test_by_search_apart(void)
 			rows[i] += 50;
 		queries = rows + (size_t) ends[0] * data.dim;
 		make_sides(&s, &data, ends, loose ? 1 : 2, &params_32);
-		truth = exact_truth(&data, queries, nq, "apart");
 		if (merge_way(&data, &s, &params_32, GG_MERGE_SEARCH, &graph, "apart"))
 		{
-			const double recall = recall_of(&data, &graph, NULL, queries, nq, truth);
+			const double recall = recall_of(&data, &graph, NULL, queries, nq);
 
 			CHECK(recall >= 0.98, "rows apart from the base, %s: recall %.4f",
 				  loose ? "of no part" : "of one part", recall);
 		}
 		gg_graph_free(&graph);
 		free_sides(&s);
-		free(truth);
 		harness_free(&data, NULL);
 	}
 }
@@ -607,7 +557,7 @@ same_graphs(const harness_spec *spec, const char *what)
 			first = graph;
 			continue;
 		}
-		CHECK(same_bytes(&first, &graph), "%s, %s: %d threads make another graph", what,
+		CHECK(harness_graphs_equal(&first, &graph), "%s, %s: %d threads make another graph", what,
 			  metric_names[spec->metric], threads);
 		gg_graph_free(&graph);
 	}

@@ -78,33 +78,6 @@ give_scratch(scratch_state *state)
 		free(state->taken[--state->count]);
 }
 
-/* ---- searches ------------------------------------------------------------------ */
-
-static double
-recall_of(const gg_dataset *data, const gg_graph *graph, const float *queries)
-{
-	gg_control	one = {.threads = 1};
-	gg_search_params params = {.k = K, .itopk_size = 32};
-	uint32_t   *nodes = malloc(QUERIES * K * sizeof(uint32_t));
-	float	   *found = malloc(QUERIES * K * sizeof(float));
-	float	   *truth = malloc(QUERIES * K * sizeof(float));
-	uint64_t	hits = 0;
-	gg_index   *index;
-
-	CHECK_OK(gg_cpu_engine.index_open(data, graph, &one, &index), "index_open");
-	CHECK_OK(harness_exact(&gg_cpu_engine, index, K, NULL, queries, QUERIES, &one, nodes, truth),
-			 "index_exact");
-	CHECK_OK(harness_search(&gg_cpu_engine, index, &params, queries, QUERIES, &one, nodes, found),
-			 "index_search");
-	gg_cpu_engine.index_close(index);
-	for (uint32_t i = 0; i < QUERIES * K; i++)
-		hits += found[i] <= truth[i / K * K + K - 1];
-	free(nodes);
-	free(found);
-	free(truth);
-	return (double) hits / (QUERIES * K);
-}
-
 /* ---- tests ------------------------------------------------------------------------ */
 
 static gg_build_params params = {
@@ -143,8 +116,8 @@ check_recall(const harness_spec *spec, const gg_build_params *wanted, int thread
 	CHECK(state.count == 2, "%s: %d pieces of scratch memory", what, state.count);
 	CHECK(!state.backward && state.done > 0, "%s: progress", what);
 	harness_graph_check(&grouped, data.n, wanted->graph_degree, false, what);
-	expected = recall_of(&data, &one, queries);
-	found = recall_of(&data, &grouped, queries);
+	expected = harness_walk(&data, &one, queries, QUERIES, 32, what).recall;
+	found = harness_walk(&data, &grouped, queries, QUERIES, 32, what).recall;
 	CHECK(found >= expected - loss, "%s: recall %.4f, of one in memory %.4f", what, found,
 		  expected);
 	gg_graph_free(&one);
@@ -273,7 +246,7 @@ test_lists(void)
 				broken += ids[at - i + j] == ids[at];
 		}
 	CHECK(broken == 0, "%llu entries", (unsigned long long) broken);
-	share = harness_knn_recall(&data, ids, k, K, harness_size(100, 4));
+	share = harness_knn_recall(&data, ids, k, K, harness_size(100, 4), 1e-6);
 	CHECK(share >= 0.9, "share of true neighbours %.4f", share);
 	if (!harness_fewer())
 	{

@@ -28,15 +28,6 @@ naive_distance(const naive *on, uint32_t a, uint32_t b)
 	return (float) harness_row_distance(on->data, a, b);
 }
 
-static bool
-has(const uint32_t *list, uint32_t count, uint32_t id)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (list[i] == id)
-			return true;
-	return false;
-}
-
 /* (a) */
 static void
 naive_stage_1(const naive *on, uint32_t a)
@@ -80,7 +71,7 @@ naive_unite(const naive *on, uint32_t d, uint32_t *united)
 	for (uint32_t i = 0; i < limit && forward[i] != GG_NO_NODE; i++)
 		united[count++] = forward[i];
 	for (uint32_t i = 0; i < nreverse; i++)
-		if (!has(united, count, reverse[i]))
+		if (!list_has(united, count, reverse[i]))
 			united[count++] = reverse[i];
 	return count;
 }

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
+#include "opened.h"
 #include "small_graph.h"
-#include "../../src/engine/keys.h"
 
 static const gg_engine *const engine = &gg_cpu_engine;
 static const gg_search_mode modes[] = {GG_SEARCH_TSDG_SMALL, GG_SEARCH_TSDG_LARGE};
@@ -431,63 +430,37 @@ test_widening(void)
 /* slow checkers: how many times fewer rows */
 #define FEWER (harness_fewer() ? 20 : 8)
 
-static double
-recall(const float *found, const uint32_t *nodes, const float *truth, uint32_t nq, uint32_t k)
-{
-	uint64_t	hits = 0;
-
-	for (uint32_t i = 0; i < nq * k; i++)
-		hits += nodes[i] != GG_NO_NODE && found[i] <= truth[i / k * k + k - 1];
-	return (double) hits / ((double) nq * k);
-}
-
 /* Answers of 1 and 3 threads are the same, sorted, distinct, and mostly right. */
 static void
 search_case(const harness_spec *spec, gg_algorithm algorithm, uint32_t itopk, double least)
 {
-	gg_build_params params = {.algorithm = algorithm,.graph_degree = 32,
+	const gg_build_params params = {.algorithm = algorithm,.graph_degree = 32,
 	.intermediate_graph_degree = 64,.seed = 1};
-	gg_control	one = {.threads = 1};
-	gg_control	three = {.threads = 3};
-	uint32_t	nq = harness_fewer() ? 20 : 200;
-	uint32_t	k = spec->n < K ? spec->n : K;
-	uint32_t	nodes[3][200 * K];
-	float		distances[3][200 * K];
-	gg_dataset	data;
-	gg_graph	graph;
-	gg_index   *index;
-	float	   *queries;
+	const uint32_t k = spec->n < K ? spec->n : K;
+	opened		o = {.nq = harness_fewer() ? 20 : 200};
+	uint64_t   *truth;
 
-	harness_data(spec, &data, &queries, nq);
-	CHECK_OK(engine->build(&data, &params, &three, &graph, NULL), "build");
-	CHECK_OK(engine->index_open(&data, &graph, &one, &index), "open");
-	CHECK_OK(harness_exact(engine, index, k, NULL, queries, nq, &three, nodes[2], distances[2]),
-			 "exact");
+	harness_data(spec, &o.data, &o.queries, o.nq);
+	open_data(&o, engine, &params);
+	truth = opened_nearest(&o, k, NULL, 3);
 	for (int mode = 0; mode < 2; mode++)
 	{
-		gg_search_params search = {.k = k,.itopk_size = itopk,.mode = modes[mode]};
-		uint32_t	wrong = 0;
-		double		found;
+		const gg_search_params search = {.k = k,.itopk_size = itopk,.mode = modes[mode]};
+		uint64_t   *one = opened_found(&o, &search, 1);
+		uint64_t   *three = opened_found(&o, &search, 3);
+		const uint32_t wrong = harness_wrong(&o.data, o.queries, o.nq, one, k, 0);
+		const double found = (double) harness_hits(one, truth, o.nq, k) / (o.nq * k);
 
-		CHECK_OK(harness_search(engine, index, &search, queries, nq, &one, nodes[0], distances[0]),
-				 "search");
-		CHECK_OK(harness_search(engine, index, &search, queries, nq, &three, nodes[1],
-								distances[1]), "search");
-		CHECK(memcmp(nodes[0], nodes[1], nq * k * sizeof(uint32_t)) == 0 &&
-			  memcmp(distances[0], distances[1], nq * k * sizeof(float)) == 0, "threads");
-		for (uint32_t i = 0; i < nq * k; i++)
-			wrong += nodes[0][i] >= data.n ||
-				(i % k > 0 && key_of(distances[0][i], nodes[0][i]) <=
-				 key_of(distances[0][i - 1], nodes[0][i - 1]));
-		found = recall(distances[0], nodes[0], distances[2], nq, k);
-		CHECK(wrong == 0 && found >= least,
+		CHECK(opened_same(&o, one, three, k), "threads");
+		CHECK(wrong == 0 && one[o.nq * k - 1] != GG_NO_KEY && found >= least,
 			  "%s, algorithm %d, shape %d, n %u, dim %u, metric %d, element %d: recall %.4f, %u "
-			  "wrong", mode_names[mode], algorithm, spec->shape, data.n, data.dim, data.metric,
-			  data.element, found, wrong);
+			  "wrong", mode_names[mode], algorithm, spec->shape, o.data.n, o.data.dim,
+			  o.data.metric, o.data.element, found, wrong);
+		free(one);
+		free(three);
 	}
-	engine->index_close(index);
-	gg_graph_free(&graph);
-	harness_free(&data, queries);
+	free(truth);
+	close_opened(&o);
 }
 
 static void
@@ -496,8 +469,8 @@ test_recall(void)
 	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, FEWER),.dim = 40,
-			.metric = metric,.element = element,.seed = metric};
+			harness_spec spec = {.n = harness_size(6000, FEWER),.dim = 40,.metric = metric,
+				.element = element,.seed = metric};
 
 			/* slow checkers: each metric once, and both elements */
 			if (harness_small() && (metric + element) % 2 == 1)
@@ -506,15 +479,14 @@ test_recall(void)
 		}
 	for (harness_shape shape = SHAPE_UNIFORM; shape <= SHAPE_TIGHT; shape++)
 	{
-		harness_spec spec = {.shape = shape,.n = harness_size(3000, FEWER),.dim = 8,
-		.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 7};
+		harness_spec spec = {.shape = shape,.n = harness_size(3000, FEWER),.dim = 8,.seed = 7};
 
 		search_case(&spec, GG_ALGORITHM_TSDG, 64, 0.99);
 	}
 	for (gg_algorithm algorithm = GG_ALGORITHM_CAGRA; algorithm <= GG_ALGORITHM_GRNND; algorithm++)
 	{
-		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, FEWER),.dim = 40,
-		.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.seed = 9};
+		harness_spec spec = {.n = harness_size(6000, FEWER),.dim = 40,.metric = GG_METRIC_COSINE,
+			.seed = 9};
 
 		search_case(&spec, algorithm, 64, 0.99);
 		/* as many candidates as an index of an engine may ask for */
@@ -527,32 +499,25 @@ test_recall(void)
 static void
 test_clusters(void)
 {
-	harness_spec spec = {.shape = SHAPE_TIGHT,.n = 6000,.dim = 24,.latent = 8,.clusters = 150,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 4};
-	gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 16,
+	const harness_spec spec = {.shape = SHAPE_TIGHT,.n = 6000,.dim = 24,.latent = 8,
+		.clusters = 150,.seed = 4};
+	const gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 16,
 	.intermediate_graph_degree = 32,.seed = 1};
-	gg_search_params search = {.k = K,.itopk_size = 32,.mode = GG_SEARCH_TSDG_SMALL,.walks = 5};
-	gg_control	control = {.threads = 2};
-	uint32_t	nodes[2][100 * K];
-	float		distances[2][100 * K];
-	gg_dataset	data;
-	gg_graph	graph;
-	gg_index   *index;
-	float	   *queries;
-	double		found;
+	const gg_search_params search = {.k = K,.itopk_size = 32,.mode = GG_SEARCH_TSDG_SMALL,
+	.walks = 5};
+	opened		o = {.nq = 100};
+	uint64_t   *truth,
+			   *found;
 
-	harness_data(&spec, &data, &queries, 100);
-	CHECK_OK(engine->build(&data, &params, &control, &graph, NULL), "build");
-	CHECK_OK(engine->index_open(&data, &graph, &control, &index), "open");
-	CHECK_OK(harness_exact(engine, index, K, NULL, queries, 100, &control, nodes[0], distances[0]),
-			 "exact");
-	CHECK_OK(harness_search(engine, index, &search, queries, 100, &control, nodes[1],
-							distances[1]), "search");
-	found = recall(distances[1], nodes[1], distances[0], 100, K);
-	CHECK(found >= 0.98, "5 walks: recall %.4f", found);
-	engine->index_close(index);
-	gg_graph_free(&graph);
-	harness_free(&data, queries);
+	harness_data(&spec, &o.data, &o.queries, o.nq);
+	open_data(&o, engine, &params);
+	truth = opened_nearest(&o, K, NULL, 2);
+	found = opened_found(&o, &search, 2);
+	CHECK(harness_hits(found, truth, 100, K) >= 0.98 * 100 * K, "5 walks: recall %.4f",
+		  harness_hits(found, truth, 100, K) / (100.0 * K));
+	free(truth);
+	free(found);
+	close_opened(&o);
 }
 
 /* Of few rows every one is found. */
@@ -564,8 +529,7 @@ test_tiny(void)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
 		{
-			harness_spec spec = {.shape = shape,.n = sizes[i],.dim = 5,.metric = GG_METRIC_L2,
-			.element = GG_ELEMENT_F32,.seed = i};
+			harness_spec spec = {.shape = shape,.n = sizes[i],.dim = 5,.seed = i};
 
 			search_case(&spec, GG_ALGORITHM_TSDG, 100, 1.0);
 			search_case(&spec, GG_ALGORITHM_CAGRA, 10, sizes[i] <= 10 ? 1.0 : 0.8);
@@ -630,29 +594,20 @@ test_damage(void)
 static void
 test_refusals(void)
 {
-	harness_spec spec = {.n = 50,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32};
-	gg_build_params params = {.graph_degree = 8,.intermediate_graph_degree = 16};
-	gg_search_params wrong[] = {
+	const harness_spec spec = {.n = 50,.dim = 4};
+	const gg_search_params wrong[] = {
 		{.k = 1,.itopk_size = 8,.mode = 5},
 		{.k = 1,.itopk_size = 8,.mode = GG_SEARCH_TSDG_LARGE,.delta = -1},
 		{.k = 1,.itopk_size = 8,.mode = GG_SEARCH_TSDG_LARGE,.delta = NAN}
 	};
-	gg_dataset	data;
-	gg_graph	graph;
-	gg_index   *index;
-	float	   *queries;
-	uint32_t	node;
-	float		distance;
+	uint64_t	key;
+	opened		o;
 
-	harness_data(&spec, &data, &queries, 1);
-	CHECK_OK(engine->build(&data, &params, NULL, &graph, NULL), "build");
-	CHECK_OK(engine->index_open(&data, &graph, NULL, &index), "open");
+	open_spec(&o, engine, &spec, 1);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		CHECK(harness_search(engine, index, &wrong[i], queries, 1, NULL, &node, &distance).code ==
-			  GG_EINVAL, "params %zu", i);
-	engine->index_close(index);
-	gg_graph_free(&graph);
-	harness_free(&data, queries);
+		CHECK(engine->index_search(o.index, &wrong[i], o.queries, 1, NULL, &key).code == GG_EINVAL,
+			  "params %zu", i);
+	close_opened(&o);
 }
 
 int

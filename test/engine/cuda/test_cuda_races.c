@@ -632,7 +632,7 @@ build_lists(const build_scene *s, gg_init init, double least)
 	if (CHECK_OK(gg_cuda_engine.knn_graph(&s->data, &params, &control, ids, distances, NULL),
 				 s->name))
 	{
-		recall = harness_knn_recall(&s->data, ids, k, K, 50);
+		recall = harness_knn_recall(&s->data, ids, k, K, 50, 1e-6);
 		CHECK(recall >= least, "%s, init %d: recall %.4f", s->name, (int) init, recall);
 	}
 	free(ids);
