@@ -238,8 +238,7 @@ check_whole_rows(void)
 static void
 test_brought(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(2000, 4),.dim = 33,
-						 .metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 52};
+	harness_spec spec = {.n = harness_size(2000, 4), .dim = 33, .seed = 52};
 	const gg_search_params params = {.k = K,.itopk_size = ITOPK};
 	rows		r;
 	gg_index   *index;
@@ -253,13 +252,13 @@ test_brought(void)
 	{
 		uint64_t   *keys[2];
 
-		const gg_code_kind how = {spec.metric, spec.dim, kinds[kind], 99, mean_of_test};
+		const gg_code_kind how = {r.data.metric, spec.dim, kinds[kind], 99, mean_of_test};
 
 		CHECK_OK(gg_coder_init(&coder, &how), "gg_coder_init");
 		bytes = (uint64_t) r.data.n * coder.record_bytes;
 		codes = malloc(bytes);
 		for (uint32_t i = 0; i < r.data.n; i++)
-			gg_code_row(&coder, (const float *) r.data.rows + (size_t) i * spec.dim, spec.element,
+			gg_code_row(&coder, (const float *) r.data.rows + (size_t) i * spec.dim, r.data.element,
 						scratch, codes + (size_t) i * coder.record_bytes);
 		index = index_make(&r, kinds[kind], GG_ROWS_NONE, NULL);
 		keys[0] = search(index, &r, &params, NULL);

@@ -40,9 +40,8 @@ tiny_cases(const gg_build_params *params, size_t count)
 			for (size_t p = 0; p < count; p++)
 			{
 				harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5,
-									 .metric = (gg_metric) (1 + i % 4),
-									 .element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,
-									 .seed = i};
+					.metric = (gg_metric) (1 + i % 4),
+					.element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = i};
 
 				graph_case(&spec, &params[p], "tiny");
 			}
@@ -69,8 +68,7 @@ connected_cases(const gg_build_params *params, size_t count)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
 		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n, 4), .dim = 16,
-							 .clusters = cases[i].clusters, .metric = GG_METRIC_L2,
-							 .element = GG_ELEMENT_F32, .seed = i};
+			.clusters = cases[i].clusters, .seed = i};
 
 		for (size_t p = 0; p < count; p++)
 			graph_case(&spec, &params[p], cases[i].what);

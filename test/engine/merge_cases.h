@@ -333,9 +333,9 @@ test_by_search_tiny(void)
 		for (int b = 0; b < nsizes; b++)
 		{
 			harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
-				.n = sizes[a] + sizes[b] + (uint32_t) (a % 2),.dim = 5,
+				.n = sizes[a] + sizes[b] + (uint32_t) (a % 2), .dim = 5,
 				.metric = (gg_metric) (1 + (a + b) % 4),
-				.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
+				.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = (uint64_t) a};
 			gg_build_params params = params_32;
 			uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
 			gg_dataset	data;
@@ -361,8 +361,7 @@ test_by_search_tiny(void)
 static void
 test_by_search_apart(void)
 {
-	harness_spec spec = {.n = harness_size(7000, 4),.dim = 24,.metric = GG_METRIC_L2,
-	.element = GG_ELEMENT_F32,.seed = 81};
+	harness_spec spec = {.n = harness_size(7000, 4), .dim = 24, .seed = 81};
 	const uint32_t nq = spec.n >= 1000 ? 100 : spec.n / 10;
 
 	/* of one part, of none */
@@ -407,9 +406,9 @@ test_tiny(void)
 			for (int loose = 0; loose < 3; loose += 2)
 			{
 				harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
-					.n = sizes[a] + sizes[b] + (uint32_t) loose,.dim = 5,
+					.n = sizes[a] + sizes[b] + (uint32_t) loose, .dim = 5,
 					.metric = (gg_metric) (1 + (a + b) % 4),
-					.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
+					.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = (uint64_t) a};
 				gg_build_params params = params_32;
 				uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
 				gg_dataset	data;
@@ -433,8 +432,7 @@ test_tiny(void)
 static void
 test_small_side(void)
 {
-	harness_spec spec = {.n = merge_size(7000),.dim = 16,.metric = GG_METRIC_L2,
-	.element = GG_ELEMENT_F32,.seed = 4};
+	harness_spec spec = {.n = merge_size(7000), .dim = 16, .seed = 4};
 
 	for (uint32_t small = 1; small <= 9; small += 4)
 	{
@@ -480,8 +478,7 @@ untidy_rows(void)
 static void
 test_untidy_lists(void)
 {
-	harness_spec spec = {.n = untidy_rows(),.dim = harness_fewer() ? 3 : 16,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 6};
+	harness_spec spec = {.n = untidy_rows(), .dim = harness_fewer() ? 3 : 16, .seed = 6};
 	uint32_t	ends[2] = {spec.n / 2, spec.n};
 	gg_build_params base = params_32;
 	harness_random random = {1};
@@ -558,7 +555,7 @@ same_graphs(const harness_spec *spec, const char *what)
 			continue;
 		}
 		CHECK(harness_graphs_equal(&first, &graph), "%s, %s: %d threads make another graph", what,
-			  metric_names[spec->metric], threads);
+			  metric_names[data.metric], threads);
 		gg_graph_free(&graph);
 	}
 	gg_graph_free(&first);
@@ -591,9 +588,9 @@ test_determinism(void)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = cases[i].shape,.n = harness_size(cases[i].n, 15),
-			.dim = cases[i].dim,.metric = cases[i].metric,.element = cases[i].element,
-		.seed = 30 + i};
+		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n, 15),
+			.dim = cases[i].dim, .metric = cases[i].metric, .element = cases[i].element,
+			.seed = 30 + i};
 
 		same_graphs(&spec, cases[i].what);
 	}
@@ -618,8 +615,7 @@ watch_cancelled(void *ctx)
 static void
 test_cancel(void)
 {
-	harness_spec spec = {.n = merge_size(7000),.dim = harness_fewest() ? 60 : 300,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 3};
+	harness_spec spec = {.n = merge_size(7000), .dim = harness_fewest() ? 60 : 300, .seed = 3};
 	uint32_t	ends[2] = {spec.n / 2, spec.n};
 	gg_dataset	data;
 	sides		s;

@@ -19,7 +19,7 @@ search_few_rows(const gg_engine *engine, double tolerance)
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
 	{
 		const uint32_t n = sizes[s];
-		const harness_spec spec = {.shape = SHAPE_UNIFORM,.n = n,.dim = 7,.seed = 11};
+		const harness_spec spec = {.shape = SHAPE_UNIFORM, .n = n, .dim = 7, .seed = 11};
 		const gg_search_params params = {.k = 100,.itopk_size = 128};
 		uint64_t   *found,
 				   *truth;
@@ -56,8 +56,8 @@ search_no_graph(const gg_engine *engine)
 
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
 	{
-		const harness_spec spec = {.shape = SHAPE_UNIFORM,.n = sizes[s],.dim = 7,
-			.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.seed = 11};
+		const harness_spec spec = {.shape = SHAPE_UNIFORM, .n = sizes[s], .dim = 7,
+			.metric = GG_METRIC_COSINE, .element = GG_ELEMENT_F16, .seed = 11};
 		const gg_search_params params = {.k = 10,.itopk_size = 16};
 		uint64_t   *found,
 				   *truth;
@@ -95,7 +95,7 @@ search_cancelled(void *ctx)
 static inline void
 search_cancel(const gg_engine *engine)
 {
-	const harness_spec spec = {.shape = SHAPE_UNIFORM,.n = 2000,.dim = 64,.seed = 12};
+	const harness_spec spec = {.shape = SHAPE_UNIFORM, .n = 2000, .dim = 64, .seed = 12};
 	const gg_search_params params = {.k = 10,.itopk_size = 64};
 	uint64_t	keys[200 * 10];
 	gg_index   *index;
@@ -133,7 +133,7 @@ search_refusals(const gg_engine *engine)
 {
 	static const gg_search_params bad[] = {{.k = 0,.itopk_size = 10}, {.k = 11,.itopk_size = 10},
 	{.k = 1,.itopk_size = 0}, {.k = 1,.itopk_size = GG_MAX_ITOPK + 1}};
-	const harness_spec spec = {.shape = SHAPE_UNIFORM,.n = 100,.dim = 4,.seed = 13};
+	const harness_spec spec = {.shape = SHAPE_UNIFORM, .n = 100, .dim = 4, .seed = 13};
 	const gg_search_params good = {.k = 1,.itopk_size = 1};
 	uint64_t	keys[2 * GG_MAX_ITOPK];
 	gg_index   *index;

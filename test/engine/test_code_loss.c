@@ -15,9 +15,7 @@ static gg_graph graph;
 static void
 make(harness_shape shape, uint32_t n, uint32_t dim, gg_metric metric)
 {
-	const harness_spec spec = {
-		.shape = shape, .n = n, .dim = dim, .metric = metric, .element = GG_ELEMENT_F32, .seed = 5
-	};
+	const harness_spec spec = {.shape = shape, .n = n, .dim = dim, .metric = metric, .seed = 5};
 	const gg_build_params params = {
 		.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 1
 	};

@@ -275,8 +275,7 @@ test_recall(void)
 static void
 test_determinism(void)
 {
-	harness_spec spec = {.n = harness_size(5000, 3), .dim = 24, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = harness_size(5000, 3), .dim = 24, .seed = 3};
 	gg_dataset	data;
 	gg_graph	graphs[4];
 	size_t		bytes;

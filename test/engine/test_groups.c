@@ -132,8 +132,8 @@ test_metrics(void)
 	for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (int element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = 40,
-				.metric = (gg_metric) metric, .element = (gg_element) element, .seed = 5};
+			harness_spec spec = {.n = ROWS, .dim = 40, .metric = (gg_metric) metric,
+				.element = (gg_element) element, .seed = 5};
 			char		what[64];
 
 			/* each metric once, and both elements: neither asks what the other is */
@@ -148,8 +148,7 @@ test_metrics(void)
 static void
 test_algorithm(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = 40,
-	.metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 5};
+	harness_spec spec = {.n = ROWS, .dim = 40, .seed = 5};
 	gg_build_params wanted = params;
 
 	wanted.algorithm = GG_ALGORITHM_TSDG;
@@ -169,8 +168,7 @@ test_shapes(void)
 	/* slow checkers: equal rows and copies */
 	for (int i = 0; i < (harness_small() ? 2 : 4); i++)
 	{
-		harness_spec spec = {.shape = shapes[i], .n = ROWS, .dim = 16,
-		.metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+		harness_spec spec = {.shape = shapes[i], .n = ROWS, .dim = 16, .seed = 3};
 		char		what[32];
 
 		snprintf(what, sizeof(what), "shape %d", (int) shapes[i]);
@@ -179,8 +177,7 @@ test_shapes(void)
 	}
 	for (int threads = 1 + harness_small(); threads <= 2; threads++)
 	{
-		harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = 16,
-		.metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+		harness_spec spec = {.n = ROWS, .dim = 16, .seed = 3};
 		gg_dataset	data;
 		float	   *queries;
 		scratch_state state;
@@ -203,9 +200,8 @@ test_shapes(void)
 static void
 test_lists(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = harness_fewer() ? 8 : 24,
-	.metric = GG_METRIC_IP,
-	.element = GG_ELEMENT_F32, .seed = 9};
+	harness_spec spec = {.n = ROWS, .dim = harness_fewer() ? 8 : 24, .metric = GG_METRIC_IP,
+		.seed = 9};
 	gg_dataset	data;
 	float	   *queries;
 	uint32_t	k = params.intermediate_graph_degree;
@@ -268,8 +264,7 @@ test_lists(void)
 static void
 test_memory(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = harness_size(60000, 4), .dim = 64,
-	.metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 9};
+	harness_spec spec = {.n = harness_size(60000, 4), .dim = 64, .seed = 9};
 	gg_dataset	data;
 	float	   *queries;
 	scratch_state state;
@@ -309,8 +304,8 @@ test_memory(void)
 static void
 test_ends(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = harness_fewer() ? 8 : 32,
-	.metric = GG_METRIC_COSINE, .element = GG_ELEMENT_F16, .seed = 9};
+	harness_spec spec = {.n = ROWS, .dim = harness_fewer() ? 8 : 32, .metric = GG_METRIC_COSINE,
+		.element = GG_ELEMENT_F16, .seed = 9};
 	gg_dataset	data;
 	float	   *queries;
 	scratch_state state;

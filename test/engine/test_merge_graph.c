@@ -11,8 +11,7 @@
 static void
 test_by_search_short_lists(void)
 {
-	harness_spec spec = {.shape = SHAPE_UNIFORM,.n = harness_size(7000, 3),.dim = 32,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 91};
+	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = harness_size(7000, 3), .dim = 32, .seed = 91};
 	gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 32,.seed = 5};
 	gg_control	control = {.threads = 2};
 	const uint32_t nq = harness_size(700, 3);

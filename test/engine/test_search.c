@@ -77,7 +77,7 @@ test_exact(void)
 	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			const harness_spec spec = {.n = n,.dim = 37,.metric = metric,.element = element,
+			const harness_spec spec = {.n = n, .dim = 37, .metric = metric, .element = element,
 				.seed = 5};
 			harness_random random = {9};
 			opened		o;

@@ -225,7 +225,7 @@ test_metrics(void)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
 			harness_spec spec = {.n = harness_size(400, 3), .dim = 19, .latent = 8,
-								 .metric = metric, .element = element, .seed = 2};
+				.metric = metric, .element = element, .seed = 2};
 			gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG, .graph_degree = 16,
 									  .intermediate_graph_degree = 40};
 			gg_dataset	data;
@@ -328,8 +328,7 @@ test_extremes(void)
 {
 	static const float alphas[] = {1, 1.1f, 1.3f, GG_MAX_ALPHA};
 	static const uint32_t lambdas[] = {1, 5, 10, GG_MAX_LAMBDA};
-	harness_spec spec = {.n = harness_size(3000, 3), .dim = 24, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 4};
+	harness_spec spec = {.n = harness_size(3000, 3), .dim = 24, .seed = 4};
 	gg_control	control = {.threads = 2};
 	gg_dataset	data;
 	uint64_t	edges[4][4];
@@ -382,8 +381,7 @@ test_recall(void)
 static void
 test_determinism(void)
 {
-	harness_spec spec = {.n = harness_size(7000, 3), .dim = 24, .metric = GG_METRIC_IP,
-						 .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = harness_size(7000, 3), .dim = 24, .metric = GG_METRIC_IP, .seed = 3};
 	gg_control	control = {.threads = 1};
 	gg_dataset	data;
 	gg_graph	graphs[2];

@@ -376,8 +376,7 @@ test_marks(void)
 static void
 test_widening(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(4000, 8),.dim = 20,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 3};
+	harness_spec spec = {.n = harness_size(4000, 8), .dim = 20, .seed = 3};
 	gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 12,
 	.intermediate_graph_degree = 24};
 	gg_control	control = {.threads = 2};
@@ -469,8 +468,8 @@ test_recall(void)
 	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec spec = {.n = harness_size(6000, FEWER),.dim = 40,.metric = metric,
-				.element = element,.seed = metric};
+			harness_spec spec = {.n = harness_size(6000, FEWER), .dim = 40, .metric = metric,
+				.element = element, .seed = metric};
 
 			/* slow checkers: each metric once, and both elements */
 			if (harness_small() && (metric + element) % 2 == 1)
@@ -479,13 +478,13 @@ test_recall(void)
 		}
 	for (harness_shape shape = SHAPE_UNIFORM; shape <= SHAPE_TIGHT; shape++)
 	{
-		harness_spec spec = {.shape = shape,.n = harness_size(3000, FEWER),.dim = 8,.seed = 7};
+		harness_spec spec = {.shape = shape, .n = harness_size(3000, FEWER), .dim = 8, .seed = 7};
 
 		search_case(&spec, GG_ALGORITHM_TSDG, 64, 0.99);
 	}
 	for (gg_algorithm algorithm = GG_ALGORITHM_CAGRA; algorithm <= GG_ALGORITHM_GRNND; algorithm++)
 	{
-		harness_spec spec = {.n = harness_size(6000, FEWER),.dim = 40,.metric = GG_METRIC_COSINE,
+		harness_spec spec = {.n = harness_size(6000, FEWER), .dim = 40, .metric = GG_METRIC_COSINE,
 			.seed = 9};
 
 		search_case(&spec, algorithm, 64, 0.99);
@@ -499,8 +498,8 @@ test_recall(void)
 static void
 test_clusters(void)
 {
-	const harness_spec spec = {.shape = SHAPE_TIGHT,.n = 6000,.dim = 24,.latent = 8,
-		.clusters = 150,.seed = 4};
+	const harness_spec spec = {.shape = SHAPE_TIGHT, .n = 6000, .dim = 24, .latent = 8,
+		.clusters = 150, .seed = 4};
 	const gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 16,
 	.intermediate_graph_degree = 32,.seed = 1};
 	const gg_search_params search = {.k = K,.itopk_size = 32,.mode = GG_SEARCH_TSDG_SMALL,
@@ -529,7 +528,7 @@ test_tiny(void)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
 		{
-			harness_spec spec = {.shape = shape,.n = sizes[i],.dim = 5,.seed = i};
+			harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5, .seed = i};
 
 			search_case(&spec, GG_ALGORITHM_TSDG, 100, 1.0);
 			search_case(&spec, GG_ALGORITHM_CAGRA, 10, sizes[i] <= 10 ? 1.0 : 0.8);
@@ -594,7 +593,7 @@ test_damage(void)
 static void
 test_refusals(void)
 {
-	const harness_spec spec = {.n = 50,.dim = 4};
+	const harness_spec spec = {.n = 50, .dim = 4};
 	const gg_search_params wrong[] = {
 		{.k = 1,.itopk_size = 8,.mode = 5},
 		{.k = 1,.itopk_size = 8,.mode = GG_SEARCH_TSDG_LARGE,.delta = -1},

@@ -344,9 +344,8 @@ test_walks(void)
 	for (int m = 0; m < 4; m++)
 		for (int k = 0; k < 2; k++)
 		{
-			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, 15),
-								 .dim = dims[(m + k) % 4],.metric = metrics[m],.seed = 21 + m,
-								 .element = elements[k % 2]};
+			harness_spec spec = {.n = harness_size(6000, 15), .dim = dims[(m + k) % 4],
+				.metric = metrics[m], .seed = 21 + m, .element = elements[k % 2]};
 			char		what[80];
 			float		mean[300];
 			rows		r;
@@ -368,8 +367,7 @@ test_walks(void)
 static void
 test_exact(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(3000, 5),.dim = 48,
-						 .metric = GG_METRIC_L2,.seed = 41};
+	harness_spec spec = {.n = harness_size(3000, 5), .dim = 48, .seed = 41};
 
 	for (int e = 0; e < 2; e++)
 	{

@@ -54,7 +54,7 @@ beside_cpu(const harness_spec *spec, const gg_build_params *params, uint32_t per
 		recall[0] = recall_of(&data, &ours, &theirs, queries, nq);
 		recall[1] = recall_of(&data, &theirs, NULL, queries, nq);
 		CHECK(recall[0] >= recall[1] - 0.01, "%s, %s: recall %.4f, the CPU engine's %.4f", what,
-			  metric_names[spec->metric], recall[0], recall[1]);
+			  metric_names[data.metric], recall[0], recall[1]);
 		gg_graph_free(&theirs);
 	}
 	gg_graph_free(&ours);
@@ -95,9 +95,9 @@ test_beside_cpu(void)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = cases[i].shape,.n = merge_size(7001 + 37 * (uint32_t) i),
-			.dim = cases[i].dim,.metric = cases[i].metric,.element = cases[i].element,
-		.seed = 50 + i};
+		harness_spec spec = {.shape = cases[i].shape, .n = merge_size(7001 + 37 * (uint32_t) i),
+			.dim = cases[i].dim, .metric = cases[i].metric, .element = cases[i].element,
+			.seed = 50 + i};
 		gg_build_params params = {.algorithm = cases[i].algorithm,
 			.graph_degree = cases[i].degree,.intermediate_graph_degree = cases[i].k,
 		.init = cases[i].init,.seed = 3,
@@ -142,8 +142,7 @@ beside_searches(const gg_dataset *data, const sides *s, const gg_graph *plain)
 static void
 test_by_search_one(void)
 {
-	harness_spec spec = {.n = harness_size(6000, 4),.dim = 16,.metric = GG_METRIC_L2,
-	.element = GG_ELEMENT_F32,.seed = 73};
+	harness_spec spec = {.n = harness_size(6000, 4), .dim = 16, .seed = 73};
 	uint32_t	ends[2] = {spec.n - 1, spec.n};
 	uint32_t	kept = 0;
 	bool		linked = false;
@@ -180,8 +179,8 @@ test_memory(void)
 	/* from cells, from random rows, by search, by search for rows of no part */
 	for (int way = 0; way < 4; way++)
 	{
-		harness_spec spec = {.n = harness_small() ? 600 : 60000,.dim = 4,.metric = GG_METRIC_IP,
-		.element = GG_ELEMENT_F16,.seed = 8};
+		harness_spec spec = {.n = harness_small() ? 600 : 60000, .dim = 4, .metric = GG_METRIC_IP,
+			.element = GG_ELEMENT_F16, .seed = 8};
 		uint32_t	ends[2] = {way < 2 ? spec.n / 2 : spec.n / 4 * 3, spec.n};
 		gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 16,
 			.init = way == 1 ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS,

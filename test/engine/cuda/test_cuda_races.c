@@ -85,9 +85,9 @@ static void
 scene_open(scene *s, uint32_t nq, uint32_t npivots)
 {
 	const struct row_kind *kind = &row_kinds[now.rows];
-	const harness_spec spec = {.n = npivots > 0 ? 2 * npivots : 300,.dim = kind->dim,.latent = 8,
-		.clusters = 8,.metric = now.metric,.element = kind->element,
-	.seed = now.metric * 10 + (uint32_t) now.rows};
+	const harness_spec spec = {.n = npivots > 0 ? 2 * npivots : 300, .dim = kind->dim, .latent = 8,
+		.clusters = 8, .metric = now.metric, .element = kind->element,
+		.seed = now.metric * 10 + (uint32_t) now.rows};
 	const gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 16,
 	.intermediate_graph_degree = 32,.seed = 5};
 	small_random random = {5};
@@ -98,7 +98,7 @@ scene_open(scene *s, uint32_t nq, uint32_t npivots)
 	if (kind->huge)
 		((float *) s->data.rows)[7] = 1e12f;
 	if (npivots > 0)
-		small_graph_make(&random, s->data.rows, spec.n, spec.dim, spec.metric, 16, npivots,
+		small_graph_make(&random, s->data.rows, spec.n, spec.dim, now.metric, 16, npivots,
 						 &s->graph);
 	else
 		CHECK_OK(gg_cpu_build(&s->data, &params, &control, &s->graph, NULL), s->name);
@@ -564,13 +564,13 @@ build_open(build_scene *s, const harness_spec *spec, uint32_t length)
 	uint32_t   *nodes = malloc(BUILD_NQ * K * sizeof(uint32_t));
 	gg_index   *index = NULL;
 
-	snprintf(s->name, sizeof(s->name), "%u x %u %s, lists of %u", spec->n, spec->dim,
-			 metric_names[spec->metric], length);
 	s->params = (gg_build_params) {.graph_degree = length / 2,.intermediate_graph_degree = length,
 		.seed = 7,.max_iterations = 2,.pool_capacity = length,.initial_neighbors = length / 2,
 	.outer_rounds = 2,.inner_rounds = 1};
 	s->truth = malloc(BUILD_NQ * K * sizeof(float));
 	harness_data(spec, &s->data, &s->queries, BUILD_NQ);
+	snprintf(s->name, sizeof(s->name), "%u x %u %s, lists of %u", spec->n, spec->dim,
+			 metric_names[s->data.metric], length);
 	CHECK_OK(gg_cpu_engine.index_open(&s->data, NULL, &control, &index), s->name);
 	CHECK_OK(harness_exact(&gg_cpu_engine, index, K, NULL, s->queries, BUILD_NQ, &control, nodes,
 						   s->truth), s->name);
@@ -720,8 +720,8 @@ test_builds(void)
 static void
 test_components(void)
 {
-	const harness_spec spec = {.shape = SHAPE_TIGHT,.n = 1000,.dim = 16,.clusters = 30,
-		.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 4};
+	const harness_spec spec = {.shape = SHAPE_TIGHT, .n = 1000, .dim = 16, .clusters = 30,
+		.seed = 4};
 	build_scene s;
 
 	build_open(&s, &spec, 32);
@@ -737,8 +737,7 @@ static void
 test_groups(void)
 {
 	static const int first = 0;
-	harness_spec spec = {.n = 9000,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-		.seed = 6};
+	harness_spec spec = {.n = 9000, .dim = 64, .seed = 6};
 	gg_control	less = control;
 	gg_device_info info;
 	build_scene s;
@@ -853,8 +852,7 @@ static void
 test_codes(void)
 {
 	const uint32_t nq = 100;
-	const harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = 300,.dim = now.number,
-		.metric = now.metric,.element = GG_ELEMENT_F32,.seed = 5};
+	const harness_spec spec = {.n = 300, .dim = now.number, .metric = now.metric, .seed = 5};
 	gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 32,.seed = 1};
 	gg_dataset	data;
 	gg_graph	graph;

@@ -1042,9 +1042,8 @@ test_build(void)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
 		const uint32_t scale = harness_fewest() ? 20 : 10;
-		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(cases[i].n, scale),
-							 .dim = cases[i].dim, .metric = cases[i].metric,
-							 .element = cases[i].element,.seed = 40 + i};
+		harness_spec spec = {.n = harness_size(cases[i].n, scale), .dim = cases[i].dim,
+			.metric = cases[i].metric, .element = cases[i].element, .seed = 40 + i};
 		gg_graph	graphs[2];
 		gg_shape	shape = {.dim = spec.dim,.element = spec.element,.metric = spec.metric};
 		gg_index   *index = NULL;
