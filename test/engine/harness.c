@@ -595,8 +595,11 @@ harness_wrong(const gg_dataset *data, const float *queries, uint32_t nq, const u
 			else if (tolerance == 0)
 				wrong += key != key_of(distance(row, query, data->dim), node);
 			else
-				wrong += !(fabs(key_distance(key) - harness_query_distance(data, node, asked, &size))
-						   <= tolerance * size + 1e-30);
+			{
+				const double truth = harness_query_distance(data, node, asked, &size);
+
+				wrong += !(fabs(key_distance(key) - truth) <= tolerance * size + 1e-30);
+			}
 		}
 	}
 	free(query);

@@ -48,8 +48,8 @@ typedef struct deep_spec
 {
 	uint32_t	n;
 	uint32_t	dim;
-	gg_metric	metric;
-	gg_element	element;
+	gg_metric	metric;			/* 0: L2 */
+	gg_element	element;		/* 0: float32 */
 	bool		offsets;
 	bool		coarse;			/* few distinct values: distances tie, and are exact */
 	uint32_t	spare;			/* rows that there is memory for beyond n */
@@ -330,31 +330,34 @@ deep_write_graph(deep_scene *s)
 }
 
 static inline bool
-deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double tolerance)
+deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *given, double tolerance)
 {
-	const gg_shape shape_of_rows = {.capacity = spec->n + spec->spare,.dim = spec->dim,
-									.element = spec->element,.metric = spec->metric,
-									.degree = spec->graph,.npivots = spec->graph,
-									.codes = spec->codes,.code_seed = DEEP_CODE_SEED,
-									.code_mean = spec->mean,
-									.row_place = spec->codes != GG_CODES_NONE ? GG_ROWS_NONE :
-									GG_ROWS_DEVICE};
-	gg_shape	shape = shape_of_rows;
-	uint64_t	random = spec->n * 31 + spec->dim;
+	const deep_spec *const spec = &s->spec;
+	gg_shape	shape;
+	uint64_t	bytes;
+	uint64_t	random = given->n * 31 + given->dim;
 
 	memset(s, 0, sizeof(*s));
 	s->engine = engine;
-	s->spec = *spec;
+	s->spec = *given;
+	s->spec.metric = given->metric ? given->metric : GG_METRIC_L2;
+	s->spec.element = given->element ? given->element : GG_ELEMENT_F32;
 	s->tolerance = spec->coarse && spec->metric != GG_METRIC_COSINE ? 0 : tolerance;
 	deep_rows(s, &random);
 	deep_vectors(s, &random);
 	deep_new_query(s, &random);
 	s->matches = malloc(spec->n);
 	s->sorted = malloc(spec->n * sizeof(uint64_t));
+	shape = (gg_shape) {.capacity = spec->n + spec->spare,.dim = spec->dim,
+		.element = spec->element,.metric = spec->metric,.degree = spec->graph,
+		.npivots = spec->graph,.codes = spec->codes,.code_seed = DEEP_CODE_SEED,
+		.code_mean = spec->mean,
+		.row_place = spec->codes != GG_CODES_NONE ? GG_ROWS_NONE : GG_ROWS_DEVICE};
+	bytes = engine->shape_bytes(&shape);
 	shape.rows = s->stride;
 	shape.words = DEEP_WORDS;
 	shape.offsets = spec->offsets;
-	CHECK(engine->shape_bytes(&shape) >= engine->shape_bytes(&shape_of_rows) +
+	CHECK(engine->shape_bytes(&shape) >= bytes +
 		  (uint64_t) s->stride * 8 * (1 + DEEP_WORDS) + (spec->offsets ? spec->n * 4 : 0),
 		  "a shape counts heads, offsets and words");
 	if (!CHECK_OK(engine->index_create(&shape, &s->index), "index_create"))
@@ -1170,15 +1173,14 @@ deep_rough(const gg_engine *engine, const deep_spec *spec)
 static inline void
 deep_bad_offsets(const gg_engine *engine)
 {
-	const deep_spec spec = {.n = 300,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-							.offsets = true};
+	const deep_spec spec = {.n = 300,.dim = 4,.offsets = true};
 	const uint32_t bad[] = {0xFFFFFFFFu, 0, 0x80000000u, 5, 1000000, 3};
 	gg_filter  *filter = calloc(1, sizeof(gg_filter));
 	deep_request deep = {.slot = 0,.ticket = 9,.k = 20,.keys = BULK_SLOT,
 						  .matches = BULK_SLOT + 192,.filter = filter};
 	gg_index   *again;
-	gg_shape	shape = {.capacity = spec.n,.dim = spec.dim,.element = spec.element,
-						 .metric = spec.metric,.offsets = true};
+	gg_shape	shape = {.capacity = spec.n,.dim = spec.dim,.element = GG_ELEMENT_F32,
+						 .metric = GG_METRIC_L2,.offsets = true};
 	deep_scene	s;
 	bulk_region r;
 
@@ -1290,8 +1292,8 @@ deep_without_bounds(const gg_engine *engine)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		const deep_spec spec = {.n = 50,.dim = 8,.metric = cases[i].metric,
-			.element = GG_ELEMENT_F32,.graph = true,.codes = GG_CODES_INT4};
+		const deep_spec spec = {.n = 50,.dim = 8,.metric = cases[i].metric,.graph = true,
+			.codes = GG_CODES_INT4};
 		deep_scene	s;
 
 		if (!deep_make(&s, engine, &spec, 0) || !deep_open(&s))
@@ -1313,7 +1315,7 @@ deep_without_bounds(const gg_engine *engine)
 static inline void
 deep_refusals(const gg_engine *engine)
 {
-	const deep_spec spec = {.n = 100,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32};
+	const deep_spec spec = {.n = 100,.dim = 16};
 	const int64_t range[] = {0, 1000};
 	/* what the test itself has put there */
 	const size_t filters[1][2] = {{BULK_SLOT + 4096, DEEP_FILTER_ROOM}};

@@ -276,21 +276,20 @@ static void
 test_deep(void)
 {
 	static const deep_spec specs[] = {
-		{.n = 6000,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
-		{.n = 3000,.dim = 20,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.offsets = true},
+		{.n = 6000,.dim = 16},
+		{.n = 3000,.dim = 20,.metric = GG_METRIC_COSINE,.offsets = true},
 		{.n = 2000,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.offsets = true},
-		{.n = 5000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.coarse = true},
+		{.n = 5000,.dim = 3,.metric = GG_METRIC_L1,.coarse = true},
 		{.n = 2000,.dim = 5,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.spare = 77},
-		{.n = 3000,.dim = 40,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true,
-			.codes = GG_CODES_INT4},
-		{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,
-			.offsets = true,.graph = true,.codes = GG_CODES_INT8},
-		{.n = 2000,.dim = 48,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.graph = true,
-			.codes = GG_CODES_INT4,.mean = deep_mean},
+		{.n = 3000,.dim = 40,.graph = true,.codes = GG_CODES_INT4},
+		{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.offsets = true,
+			.graph = true,.codes = GG_CODES_INT8},
+		{.n = 2000,.dim = 48,.element = GG_ELEMENT_F16,.graph = true,.codes = GG_CODES_INT4,
+			.mean = deep_mean},
 		{.n = 2000,.dim = 33,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.graph = true,
 			.codes = GG_CODES_INT8,.mean = deep_mean},
-		{.n = 1,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
-		{.n = 0,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.spare = 3}
+		{.n = 1,.dim = 4},
+		{.n = 0,.dim = 4,.spare = 3}
 	};
 
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)

@@ -213,8 +213,8 @@ optimize_case(uint32_t n, uint32_t k, uint32_t degree, uint32_t spread, bool cut
 	if (CHECK_OK(inside_cuda_optimize(knn, n, k, degree, &control, ours), "optimize") &&
 		CHECK_OK(stage_optimize(knn, n, k, degree, &control, theirs), "optimize"))
 		CHECK(memcmp(ours, theirs, (size_t) n * degree * 4) == 0,
-			  "optimize %ux%u to %u, spread %u, cut %d: the CPU engine has other edges", n, k, degree,
-			  spread, cut);
+			  "optimize %ux%u to %u, spread %u, cut %d: the CPU engine has other edges", n, k,
+			  degree, spread, cut);
 	free(knn);
 	free(ours);
 	free(theirs);
@@ -263,8 +263,8 @@ build_case(set_spec spec, gg_algorithm algorithm, uint32_t degree, uint32_t k, g
 			  "%s: %u pivots, at most %u are wanted", name, first.npivots, gg_pivots_most(spec.n));
 		CHECK_OK(gg_cuda_engine.build(&data, &params, NULL, &second, NULL), name);
 		CHECK(spec.n == 0 || harness_graphs_equal(&first, &second),
-			  "%s, %u of %u, init %d, algorithm %d: the second run made another graph", name, degree,
-			  k, (int) init, (int) algorithm);
+			  "%s, %u of %u, init %d, algorithm %d: the second run made another graph", name,
+			  degree, k, (int) init, (int) algorithm);
 		CHECK_OK(gg_cuda_engine.build_bytes(&data, &params, NULL, &bytes), name);
 		CHECK(peak <= bytes.device, "%s: %zu bytes of device memory in use, %llu foreseen", name,
 			  peak, (unsigned long long) bytes.device);
@@ -342,8 +342,8 @@ walk_case(uint32_t clusters, uint32_t rows, uint32_t draws, gg_metric metric)
 	}
 	CHECK(found.walks[1].recall >= found.walks[0].recall - 0.015 * draws &&
 		  found.walks[1].recall >= 0.98 * draws,
-		  "%u clusters of %u, %s, %u draws: recall@10 %.4f, %u queries lost, %u pivots; over graphs "
-		  "of the CPU engine %.4f, %u, %u", clusters, rows, metric_names[metric], draws,
+		  "%u clusters of %u, %s, %u draws: recall@10 %.4f, %u queries lost, %u pivots; over "
+		  "graphs of the CPU engine %.4f, %u, %u", clusters, rows, metric_names[metric], draws,
 		  found.walks[1].recall / draws, found.walks[1].lost, found.pivots[1],
 		  found.walks[0].recall / draws, found.walks[0].lost, found.pivots[0]);
 	free(centers);
@@ -482,8 +482,8 @@ pivots_case(uint32_t n, uint32_t dim, uint32_t draws)
 		free(values);
 	}
 	CHECK(found.walks[1].recall / draws >= found.walks[0].recall / draws - 3 * 0.04 / sqrt(draws),
-		  "pivots under ip, %ux%u, %u draws: recall@10 %.4f, %u queries lost; over graphs of the CPU "
-		  "engine %.4f, %u", n, dim, draws, found.walks[1].recall / draws, found.walks[1].lost,
+		  "pivots under ip, %ux%u, %u draws: recall@10 %.4f, %u queries lost; over graphs of the "
+		  "CPU engine %.4f, %u", n, dim, draws, found.walks[1].recall / draws, found.walks[1].lost,
 		  found.walks[0].recall / draws, found.walks[0].lost);
 }
 
@@ -494,7 +494,8 @@ recall_cases(void)
 		for (int clusters = 0; clusters < 2; clusters++)
 		{
 			gg_build_params params = make_params(32, 64);
-			const set_spec spec = {clusters ? CLUSTERS : GAUSS, 20000, clusters ? 64 : 10, metric, F32};
+			const set_spec spec = {clusters ? CLUSTERS : GAUSS, 20000, clusters ? 64 : 10, metric,
+			F32};
 
 			params.algorithm = TSDG;
 			recall_case(&params, &spec, 0.002);
@@ -532,8 +533,8 @@ grnnd_case(uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
 		for (size_t i = 0; i < (size_t) n * params->graph_degree; i++)
 			others += graphs[0].adjacency[i] != graphs[1].adjacency[i];
 		CHECK(others <= stats[0].repaired + stats[1].repaired,
-			  "grnnd %ux%u %s %s, S %u, R %u, %u x %u, rho %g: %u edges are others, %u and %u nodes "
-			  "were repaired", n, dim, metric_names[metric], element == F16 ? "f16" : "f32",
+			  "grnnd %ux%u %s %s, S %u, R %u, %u x %u, rho %g: %u edges are others, %u and %u "
+			  "nodes were repaired", n, dim, metric_names[metric], element == F16 ? "f16" : "f32",
 			  params->initial_neighbors, params->pool_capacity, params->outer_rounds,
 			  params->inner_rounds, (double) params->rho, others, stats[0].repaired,
 			  stats[1].repaired);
@@ -621,8 +622,8 @@ cancel_case(gg_algorithm algorithm, uint32_t n, uint32_t dim)
 	for (uint64_t at = 1; at <= questions; at += questions > most ? questions / most + 1 : 1)
 	{
 		w = (watch) {.cancel_at = at};
-		wrong += gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_ECANCELED ||
-			graph.adjacency != NULL || graph.pivots != NULL;
+		wrong += gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code !=
+			GG_ECANCELED || graph.adjacency != NULL || graph.pivots != NULL;
 	}
 	CHECK(questions > 3 && wrong == 0 && device.held == before,
 		  "cancel, algorithm %d: %llu questions, %llu wrong, %lld bytes lost", (int) algorithm,
@@ -949,8 +950,9 @@ groups_open(set_spec spec, gg_algorithm algorithm)
 static groups_scene
 groups_usual(void)
 {
-	return groups_open((set_spec) {GAUSS, harness_fewer() ? 300 : small ? 9000 : 60000, 64, L2, F32},
-					   CAGRA);
+	const uint32_t n = harness_fewer() ? 300 : small ? 9000 : 60000;
+
+	return groups_open((set_spec) {GAUSS, n, 64, L2, F32}, CAGRA);
 }
 
 static void
@@ -1072,8 +1074,8 @@ groups_devices_case(void)
 				  "%d devices: told of %llu of %llu rows, %llu calls wrong", devices,
 				  (unsigned long long) w.done, (unsigned long long) w.total,
 				  (unsigned long long) w.wrong);
-			CHECK(device.held == scene.before, "%d devices: %zu bytes of device memory lost", devices,
-				  device.held - scene.before);
+			CHECK(device.held == scene.before, "%d devices: %zu bytes of device memory lost",
+				  devices, device.held - scene.before);
 			gg_graph_free(&graph);
 		}
 	gg_graph_free(&first);

@@ -438,8 +438,7 @@ test_bounds(void)
 {
 	for (gg_codes codes = GG_CODES_INT8; codes <= GG_CODES_INT4; codes++)
 	{
-		const deep_spec spec = {.n = 300,.dim = 40,.metric = GG_METRIC_L2,
-			.element = GG_ELEMENT_F32,.graph = true,.codes = codes};
+		const deep_spec spec = {.n = 300,.dim = 40,.graph = true,.codes = codes};
 		deep_scene	s;
 
 		if (!deep_make(&s, &gg_cuda_engine, &spec, 0) || !deep_open(&s))
@@ -539,8 +538,8 @@ static void
 test_pruned(void)
 {
 	static const uint32_t counts[] = {SEVERAL_MOST, 8};
-	const deep_spec spec = {.n = 42500,.dim = 13,.metric = GG_METRIC_L2,
-		.element = row_kinds[now.rows].element,.graph = true};
+	const deep_spec spec = {.n = 42500,.dim = 13,.element = row_kinds[now.rows].element,
+		.graph = true};
 
 	deep_pruned(&gg_cuda_engine, &spec, 1e-5, counts, 2);
 }
