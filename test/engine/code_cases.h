@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/engine/keys.h"
 #include "../../src/engine/request.h"
 #include "harness.h"
 
@@ -42,12 +41,11 @@ rows_make(rows *r, const harness_spec *spec, uint32_t nq)
 	gg_index   *index;
 
 	r->nq = nq;
-	r->truth = malloc((size_t) nq * K * sizeof(uint64_t));
 	harness_data(spec, &r->data, &r->queries, nq);
 	CHECK_OK(gg_cpu_engine.build(&r->data, &params, &three_threads, &r->graph, NULL), "build");
 	CHECK_OK(gg_cpu_engine.index_open(&r->data, NULL, NULL, &index), "index_open");
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, r->queries, nq, &three_threads, r->truth),
-			 "index_exact");
+	r->truth = harness_nearest(&gg_cpu_engine, index, K, NULL, r->queries, nq, &three_threads,
+							   "index_exact");
 	gg_cpu_engine.index_close(index);
 }
 
@@ -93,22 +91,17 @@ index_begin(const rows *r, gg_codes codes, gg_row_place place)
 {
 	gg_shape	shape = shape_of(r, codes, place);
 	uint64_t	list_bytes = (uint64_t) r->graph.degree * r->data.n * sizeof(uint32_t);
+	uint32_t   *pivots;
 	gg_index   *index;
 
 	CHECK_OK(engine->index_create(&shape, &index), "index_create");
 	CHECK(engine->index_bytes(index) == engine->shape_bytes(&shape), "bytes");
 	CHECK_OK(engine->index_write(index, GG_PART_ADJACENCY, 0, r->graph.adjacency, list_bytes),
 			 "lists");
-	for (uint32_t i = 0; i < r->graph.npivots; i++)
-	{
-		uint32_t	pivot[1 + GG_PIVOT_DEGREE];
-
-		pivot[0] = r->graph.pivots[i];
-		memcpy(pivot + 1, r->graph.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-			   GG_PIVOT_DEGREE * sizeof(uint32_t));
-		CHECK_OK(engine->index_write(index, GG_PART_PIVOTS, i * sizeof(pivot), pivot,
-									 sizeof(pivot)), "pivots");
-	}
+	pivots = harness_pivots(&r->graph);
+	CHECK_OK(engine->index_write(index, GG_PART_PIVOTS, 0, pivots, r->graph.npivots *
+								 (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t)), "pivots");
+	free(pivots);
 	for (uint32_t i = 0; i < r->data.n; i++)
 	{
 		uint64_t	head = i % 5 == 0 ? 0 : (uint64_t) i << 16 | UINT64_C(1) << 32;
@@ -132,10 +125,7 @@ index_make(const rows *r, gg_codes codes, gg_row_place place, const gg_control *
 static uint64_t *
 search(gg_index *index, const rows *r, const gg_search_params *params, const gg_control *control)
 {
-	uint64_t   *keys = malloc((size_t) r->nq * params->k * sizeof(uint64_t));
-
-	CHECK_OK(engine->index_search(index, params, r->queries, r->nq, control, keys), "index_search");
-	return keys;
+	return harness_found(engine, index, params, r->queries, r->nq, control, "index_search");
 }
 
 /* Places in which two answers name the same node. */

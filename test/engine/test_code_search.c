@@ -13,32 +13,12 @@
 
 static const gg_control one_thread = {.threads = 1};
 
-/* Answers that are out of order, or whose distance is not the row's. */
+/* Answers that are missing or out of order, or whose distance is not the row's. */
 static uint32_t
 count_wrong(const rows *r, const uint64_t *keys, uint32_t k)
 {
-	gg_distance_fn distance = gg_distance_function(r->data.metric, r->data.element);
-	size_t		bytes = r->data.dim * gg_element_size(r->data.element);
-	float	   *query = malloc(r->data.dim * sizeof(float));
-	uint32_t	wrong = 0;
-
-	for (uint32_t q = 0; q < r->nq; q++)
-	{
-		memcpy(query, r->queries + (size_t) q * r->data.dim, r->data.dim * sizeof(float));
-		gg_query_prepare(r->data.metric, query, r->data.dim);
-		for (uint32_t i = 0; i < k; i++)
-		{
-			uint64_t	key = keys[(size_t) q * k + i];
-			uint32_t	node = key_node(key);
-
-			wrong += key == GG_NO_KEY || node >= r->data.n ||
-				key != key_of(distance((const char *) r->data.rows + node * bytes, query,
-									   r->data.dim), node) ||
-				(i > 0 && keys[(size_t) q * k + i - 1] >= key);
-		}
-	}
-	free(query);
-	return wrong;
+	return (keys[r->nq * k - 1] == GG_NO_KEY) +
+		harness_wrong(&r->data, r->queries, r->nq, keys, k, 0);
 }
 
 /* ---- walks --------------------------------------------------------------- */

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
-#include "serve_bulk.h"
-#include "serve_deep.h"
 #include "serve_few_tids.h"
 #include "serve_group.h"
 #include "serve_refusals.h"
@@ -55,15 +52,8 @@ fill(const gg_dataset *data, const gg_graph *graph, uint32_t capacity)
 	write_part(index, GG_PART_ROWS, data->rows, data->n * row_bytes, 4099);
 	if (graph != NULL)
 	{
-		uint32_t   *pivots = malloc((size_t) graph->npivots * PIVOT_WORDS * sizeof(uint32_t));
+		uint32_t   *pivots = harness_pivots(graph);
 
-		for (uint32_t i = 0; i < graph->npivots; i++)
-		{
-			pivots[i * PIVOT_WORDS] = graph->pivots[i];
-			memcpy(pivots + i * PIVOT_WORDS + 1,
-				   graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-				   GG_PIVOT_DEGREE * sizeof(uint32_t));
-		}
 		write_part(index, GG_PART_ADJACENCY, graph->adjacency,
 				   (uint64_t) graph->n * graph->degree * sizeof(uint32_t), 1001);
 		write_part(index, GG_PART_PIVOTS, pivots,

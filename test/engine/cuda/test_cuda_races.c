@@ -115,77 +115,43 @@ scene_close(scene *s)
 	harness_free(&s->data, s->queries);
 }
 
-static bool
-is_near(float a, float b)
-{
-	return a == b || fabs((double) a - b) <= TOLERANCE * (fabs((double) b) + 1);
-}
-
-/* Answers out of order or range, twice, or with a distance that is not the row's. */
+/* Keys of nq lists of K that are no farther than the true last one. */
 static uint32_t
-wrong_answers(const scene *s, uint32_t nq, uint32_t k, const uint32_t *nodes,
-			  const float *distances)
-{
-	const gg_dataset *data = &s->data;
-	const size_t bytes = data->dim * gg_element_size(data->element);
-	gg_distance_fn distance = gg_distance_function(data->metric, data->element);
-	float	   *query = malloc(data->dim * sizeof(float));
-	uint32_t	wrong = 0;
-
-	for (uint32_t q = 0; q < nq; q++, nodes += k, distances += k)
-	{
-		memcpy(query, s->queries + (size_t) q * data->dim, data->dim * sizeof(float));
-		gg_query_prepare(data->metric, query, data->dim);
-		for (uint32_t i = 0; i < k; i++)
-			wrong += nodes[i] >= data->n ||
-				!is_near(distances[i], distance((const char *) data->rows + nodes[i] * bytes,
-												query, data->dim)) ||
-				(i > 0 && (distances[i] < distances[i - 1] ||
-						   (distances[i] == distances[i - 1] && nodes[i] <= nodes[i - 1])));
-	}
-	free(query);
-	return wrong;
-}
-
-/* Of nq x K distances those that are no farther than the true last one. */
-static uint32_t
-right_answers(uint32_t nq, const float *distances, const float *truth)
+right_keys(uint32_t nq, const uint64_t *keys, const uint64_t *truth)
 {
 	uint32_t	right = 0;
 
 	for (uint32_t i = 0; i < nq * K; i++)
 	{
-		const float last = truth[i / K * K + K - 1];
+		const float last = key_distance(truth[i / K * K + K - 1]);
 
-		right += distances[i] <= last || is_near(distances[i], last);
+		right += key_distance(keys[i]) <= last + TOLERANCE * (fabsf(last) + 1);
 	}
 	return right;
 }
 
 /* Answers to the first nq queries.  params: NULL where they are exact. */
 static void
-check_answers(const scene *s, const gg_search_params *params, uint32_t nq, const uint32_t *nodes,
-			  const float *distances)
+check_answers(const scene *s, const gg_search_params *params, uint32_t nq, const uint64_t *keys)
 {
 	const char *const modes[] = {"auto", "single", "multi", "small", "large"};
 	const char *what = params == NULL ? "exact" : modes[params->mode];
-	uint32_t   *cpu_nodes = malloc(nq * K * sizeof(uint32_t));
-	float	   *truth = malloc(nq * K * sizeof(float));
-	float	   *cpu = malloc(nq * K * sizeof(float));
-	uint32_t	wrong = wrong_answers(s, nq, K, nodes, distances);
+	uint64_t   *truth = harness_nearest(&gg_cpu_engine, s->cpu, K, NULL, s->queries, nq, &control,
+										s->name);
+	uint64_t   *cpu = params == NULL ? NULL :
+		harness_found(&gg_cpu_engine, s->cpu, params, s->queries, nq, &control, s->name);
+	uint32_t	missing = 0;
+	int			missed;
 
-	CHECK(wrong == 0, "%s: %s, %u queries: %u answers are wrong", s->name, what, nq, wrong);
-	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, K, NULL, s->queries, nq, &control, cpu_nodes,
-						   truth), s->name);
-	if (params == NULL)
-		memcpy(cpu, truth, nq * K * sizeof(float));
-	else
-		CHECK_OK(harness_search(&gg_cpu_engine, s->cpu, params, s->queries, nq, &control, cpu_nodes,
-								cpu), s->name);
-	wrong = right_answers(nq, cpu, truth) - right_answers(nq, distances, truth);
-	CHECK((int32_t) wrong <= (params == NULL ? 0 : (int32_t) (nq * K / 10)),
-		  "%s: %s, %u queries: %d answers of %u missed", s->name, what, nq, (int) wrong, nq * K);
-	free(cpu_nodes);
+	for (uint32_t i = 0; i < nq * K; i++)
+		missing += keys[i] == GG_NO_KEY;
+	CHECK(missing == 0 && harness_wrong(&s->data, s->queries, nq, keys, K, TOLERANCE) == 0,
+		  "%s: %s, %u queries: %u answers are wrong", s->name, what, nq,
+		  missing + harness_wrong(&s->data, s->queries, nq, keys, K, TOLERANCE));
+	missed = (int) right_keys(nq, cpu != NULL ? cpu : truth, truth) -
+		(int) right_keys(nq, keys, truth);
+	CHECK(missed <= (params == NULL ? 0 : (int) (nq * K / 10)),
+		  "%s: %s, %u queries: %d answers of %u missed", s->name, what, nq, missed, nq * K);
 	free(truth);
 	free(cpu);
 }
@@ -200,14 +166,11 @@ params_of(gg_search_mode mode)
 static void
 search_by(scene *s, gg_search_params params, uint32_t nq)
 {
-	uint32_t   *nodes = malloc(nq * K * sizeof(uint32_t));
-	float	   *distances = malloc(nq * K * sizeof(float));
+	uint64_t   *keys = harness_found(&gg_cuda_engine, s->cuda, &params, s->queries, nq, &control,
+									 s->name);
 
-	if (CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, &params, s->queries, nq, &control, nodes,
-								distances), s->name))
-		check_answers(s, &params, nq, nodes, distances);
-	free(nodes);
-	free(distances);
+	check_answers(s, &params, nq, keys);
+	free(keys);
 }
 
 static void
@@ -219,14 +182,11 @@ search(scene *s, gg_search_mode mode, uint32_t nq)
 static void
 search_exactly(scene *s, uint32_t nq)
 {
-	uint32_t   *nodes = malloc(nq * K * sizeof(uint32_t));
-	float	   *distances = malloc(nq * K * sizeof(float));
+	uint64_t   *keys = harness_nearest(&gg_cuda_engine, s->cuda, K, NULL, s->queries, nq, &control,
+									   s->name);
 
-	if (CHECK_OK(harness_exact(&gg_cuda_engine, s->cuda, K, NULL, s->queries, nq, &control, nodes,
-							   distances), s->name))
-		check_answers(s, NULL, nq, nodes, distances);
-	free(nodes);
-	free(distances);
+	check_answers(s, NULL, nq, keys);
+	free(keys);
 }
 
 /* ---- searches ------------------------------------------------------------------- */
@@ -308,31 +268,25 @@ write_all(gg_index *index, gg_part part, const void *src, size_t bytes)
 	CHECK_OK(gg_cuda_engine.index_write(index, part, 0, src, bytes), "index_write");
 }
 
-/* The scene's index as a segment brings it. */
+/* An index as a segment brings it. */
 static gg_index *
-fill(const scene *s)
+fill(const gg_dataset *data, const gg_graph *graph, gg_codes codes)
 {
-	const gg_graph *graph = &s->graph;
-	const gg_shape shape = {.capacity = s->data.n,.dim = s->data.dim,.element = s->data.element,
-		.metric = s->data.metric,.degree = graph->degree,.npivots = graph->npivots};
-	const size_t entry = 1 + GG_PIVOT_DEGREE;
-	uint32_t   *pivots = malloc(graph->npivots * entry * sizeof(uint32_t));
+	const gg_shape shape = {.capacity = data->n,.dim = data->dim,.element = data->element,
+		.metric = data->metric,.degree = graph->degree,.npivots = graph->npivots,.codes = codes,
+		.code_seed = 1};
+	uint32_t   *pivots = harness_pivots(graph);
 	gg_index   *index = NULL;
 
-	for (uint32_t i = 0; i < graph->npivots; i++)
+	if (CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "index_create"))
 	{
-		pivots[i * entry] = graph->pivots[i];
-		memcpy(pivots + i * entry + 1, graph->pivot_adjacency + i * GG_PIVOT_DEGREE,
-			   GG_PIVOT_DEGREE * sizeof(uint32_t));
-	}
-	if (CHECK_OK(gg_cuda_engine.index_create(&shape, &index), s->name))
-	{
-		write_all(index, GG_PART_PIVOTS, pivots, graph->npivots * entry * sizeof(uint32_t));
+		write_all(index, GG_PART_PIVOTS, pivots,
+				  graph->npivots * (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t));
 		write_all(index, GG_PART_ADJACENCY, graph->adjacency,
-				  (size_t) s->data.n * graph->degree * sizeof(uint32_t));
-		write_all(index, GG_PART_ROWS, s->data.rows,
-				  (size_t) s->data.n * s->data.dim * gg_element_size(s->data.element));
-		CHECK_OK(gg_cuda_engine.index_finish(index, s->data.n, &control), s->name);
+				  (size_t) data->n * graph->degree * sizeof(uint32_t));
+		write_all(index, GG_PART_ROWS, data->rows,
+				  (size_t) data->n * data->dim * gg_element_size(data->element));
+		CHECK_OK(gg_cuda_engine.index_finish(index, data->n, &control), "index_finish");
 	}
 	free(pivots);
 	return index;
@@ -346,8 +300,7 @@ serve(const scene *s, bulk_region *r, gg_index *index, int mode, uint32_t nq)
 		(gg_search_mode) mode};
 	slot_batch	batch = {.count = nq,.exact = mode < 0,.k = K,.itopk_size = ITOPK,
 						 .mode = params.mode};
-	uint32_t   *nodes = malloc(nq * K * sizeof(uint32_t));
-	float	   *distances = malloc(nq * K * sizeof(float));
+	uint64_t   *keys = malloc(nq * K * sizeof(uint64_t));
 
 	for (uint32_t q = 0; q < nq; q++)
 	{
@@ -360,11 +313,10 @@ serve(const scene *s, bulk_region *r, gg_index *index, int mode, uint32_t nq)
 	for (uint32_t q = 0; q < nq; q++)
 	{
 		bulk_wait(r, 0, batch.slots[q], 0, batch.tickets[q]);
-		split_keys(slot_keys(r, batch.slots[q], 0, K), K, nodes + q * K, distances + q * K);
+		memcpy(keys + q * K, slot_keys(r, batch.slots[q], 0, K), K * sizeof(uint64_t));
 	}
-	check_answers(s, mode < 0 ? NULL : &params, nq, nodes, distances);
-	free(nodes);
-	free(distances);
+	check_answers(s, mode < 0 ? NULL : &params, nq, keys);
+	free(keys);
 }
 
 /* Batches in slots, and bulks, of every kind. */
@@ -377,7 +329,7 @@ test_serve(void)
 	scene		s;
 
 	scene_open(&s, 9, 0);
-	index = fill(&s);
+	index = fill(&s.data, &s.graph, GG_CODES_NONE);
 	if (index == NULL || !bulk_open_slots(&r, &gg_cuda_engine, 9 * slot, 9, slot))
 		return;
 	serve(&s, &r, index, -1, 1);
@@ -551,7 +503,6 @@ typedef struct build_scene
 	gg_dataset	data;
 	gg_build_params params;
 	float	   *queries;
-	float	   *truth;
 	char		name[96];
 } build_scene;
 
@@ -560,48 +511,29 @@ typedef struct build_scene
 static void
 build_open(build_scene *s, const harness_spec *spec, uint32_t length)
 {
-	uint32_t   *nodes = malloc(BUILD_NQ * K * sizeof(uint32_t));
-	gg_index   *index = NULL;
-
 	s->params = (gg_build_params) {.graph_degree = length / 2,.intermediate_graph_degree = length,
 		.seed = 7,.max_iterations = 2,.pool_capacity = length,.initial_neighbors = length / 2,
 	.outer_rounds = 2,.inner_rounds = 1};
-	s->truth = malloc(BUILD_NQ * K * sizeof(float));
 	harness_data(spec, &s->data, &s->queries, BUILD_NQ);
 	snprintf(s->name, sizeof(s->name), "%u x %u %s, lists of %u", spec->n, spec->dim,
 			 metric_names[s->data.metric], length);
-	CHECK_OK(gg_cpu_engine.index_open(&s->data, NULL, &control, &index), s->name);
-	CHECK_OK(harness_exact(&gg_cpu_engine, index, K, NULL, s->queries, BUILD_NQ, &control, nodes,
-						   s->truth), s->name);
-	gg_cpu_engine.index_close(index);
-	free(nodes);
 }
 
 static void
 build_close(build_scene *s)
 {
 	harness_free(&s->data, s->queries);
-	free(s->truth);
 }
 
 /* Searches over the graph find what is near; then it goes. */
 static void
 check_graph(const build_scene *s, gg_graph *graph, const char *what)
 {
-	const gg_search_params params = {.k = K,.itopk_size = 64};
-	uint32_t	nodes[BUILD_NQ * K];
-	float		distances[BUILD_NQ * K];
-	uint32_t	right;
-	gg_index   *index = NULL;
+	double		recall;
 
 	harness_graph_check(graph, s->data.n, s->params.graph_degree, false, what);
-	CHECK_OK(gg_cpu_engine.index_open(&s->data, graph, &control, &index), what);
-	CHECK_OK(harness_search(&gg_cpu_engine, index, &params, s->queries, BUILD_NQ, &control, nodes,
-							distances), what);
-	right = right_answers(BUILD_NQ, distances, s->truth);
-	CHECK(right >= BUILD_NQ * K * 9 / 10, "%s, %s: %u answers of %u", s->name, what, right,
-		  BUILD_NQ * K);
-	gg_cpu_engine.index_close(index);
+	recall = harness_walk(&s->data, graph, s->queries, BUILD_NQ, 64, what).recall;
+	CHECK(recall >= 0.9, "%s, %s: recall %.4f", s->name, what, recall);
 	gg_graph_free(graph);
 }
 
@@ -803,32 +735,17 @@ test_optimize(void)
 
 /* ---- all of it ------------------------------------------------------------------- */
 
-/* A section: name, the queries or entries if there are any, metric, rows. */
-/* An index with codes of the scene's rows, searched by each walk, by few queries and by many. */
+/* An index with codes of the rows, searched by each walk, by few queries and by many. */
 static void
 search_codes(const gg_dataset *data, const gg_graph *graph, const float *queries, uint32_t nq,
 			 gg_codes codes)
 {
 	static const gg_search_mode modes[] = {GG_SEARCH_SINGLE_CTA, GG_SEARCH_MULTI_CTA};
-	const uint32_t words = 1 + GG_PIVOT_DEGREE;
-	gg_shape	shape = {.capacity = data->n,.dim = data->dim,.element = data->element,
-		.metric = data->metric,.degree = graph->degree,.npivots = graph->npivots,.codes = codes,
-	.code_seed = 1};
-	uint32_t   *pivots = calloc((size_t) graph->npivots * words, sizeof(uint32_t));
 	uint64_t   *keys = malloc((size_t) nq * K * sizeof(uint64_t));
-	gg_index   *index = NULL;
+	gg_index   *index = fill(data, graph, codes);
 
-	for (uint32_t i = 0; i < graph->npivots; i++)
-		pivots[(size_t) i * words] = graph->pivots[i];
-	if (!CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "index_create"))
+	if (index == NULL)
 		return;
-	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ROWS, 0, data->rows, (uint64_t) data->n *
-										data->dim * gg_element_size(data->element)), "rows");
-	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ADJACENCY, 0, graph->adjacency,
-										(uint64_t) data->n * graph->degree * 4), "adjacency");
-	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 0, pivots,
-										(uint64_t) graph->npivots * words * 4), "pivots");
-	CHECK_OK(gg_cuda_engine.index_finish(index, data->n, NULL), "index_finish");
 	for (int m = 0; m < 2; m++)
 		for (uint32_t count = 2; count <= nq; count += nq - 2)
 		{
@@ -842,7 +759,6 @@ search_codes(const gg_dataset *data, const gg_graph *graph, const float *queries
 	search_group(index, data->dim, queries, false, 2);
 	search_group(index, data->dim, queries, false, sms + 1);
 	gg_cuda_engine.index_close(index);
-	free(pivots);
 	free(keys);
 }
 
@@ -867,6 +783,7 @@ test_codes(void)
 	harness_free(&data, queries);
 }
 
+/* A section: name, the queries or entries if there are any, metric, rows. */
 static void
 run(const char *what, void (*test) (void), gg_metric metric, int rows, uint32_t number)
 {
