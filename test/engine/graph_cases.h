@@ -24,27 +24,31 @@ graph_case(const harness_spec *spec, const gg_build_params *params, const char *
 
 	harness_data(spec, &data, NULL, 0);
 	if (CHECK_OK(gg_cpu_build(&data, params, &control, &graph, NULL), what))
-		harness_graph_check(&graph, data.n, params->graph_degree, false, what);
+		harness_graph_check(&graph, data.n, params->graph_degree,
+							params->algorithm == GG_ALGORITHM_CAGRA &&
+							data.n > 4 * params->graph_degree, what);
 	gg_graph_free(&graph);
+	CHECK(graph.adjacency == NULL && graph.npivots == 0, "%s: freed", what);
 	harness_free(&data, NULL);
 }
 
-/* Sets of 0 to 320 rows of every shape, with each of some parameters. */
+/* Sets of 0 to 320 rows of every shape, with each of some parameters; valgrind: each step-th. */
 static inline void
-tiny_cases(const gg_build_params *params, size_t count)
+tiny_cases(const gg_build_params *params, size_t count, size_t step)
 {
-	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 17, 31, 33, 65, 66, 320};
+	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 66,
+									 128, 320};
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i += harness_fewer() ? 4 : 1)
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i += harness_fewer() ? step : 1)
 		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
-			for (size_t p = 0; p < count; p++)
-			{
-				harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5,
-					.metric = (gg_metric) (1 + i % 4),
-					.element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = i};
+			for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
+				for (size_t p = 0; p < count; p++)
+				{
+					const harness_spec spec = {.shape = shape,.n = sizes[i],.dim = 5,
+						.metric = (gg_metric) (1 + i % 4),.element = element,.seed = i};
 
-				graph_case(&spec, &params[p], "tiny");
-			}
+					graph_case(&spec, &params[p], "tiny");
+				}
 }
 
 /* Sets whose near neighbours alone make no connected graph, with each of some parameters. */

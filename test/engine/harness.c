@@ -139,6 +139,21 @@ harness_run(const char *name, void (*test) (void))
 	fflush(stdout);
 }
 
+bool
+harness_cancelled(void *watch)
+{
+	harness_watch *w = watch;
+
+	return ++w->asked == w->cancel_at;
+}
+
+bool
+harness_cancelled_at_once(void *ctx)
+{
+	(void) ctx;
+	return true;
+}
+
 /* Out of memory in a test is the end of it. */
 static void *
 need(size_t size)

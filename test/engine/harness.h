@@ -48,6 +48,18 @@ extern uint32_t harness_size(uint32_t size, uint32_t scale);
 extern double harness_now(void);	/* seconds */
 extern double harness_processor_seconds(void);	/* of this process: others use the machine */
 
+/* A control's cancelled(): says yes to question number cancel_at alone; 0: to none. */
+typedef struct harness_watch
+{
+	uint64_t	asked;
+	uint64_t	cancel_at;
+} harness_watch;
+
+extern bool harness_cancelled(void *watch);
+
+/* Another: says yes whenever it is asked. */
+extern bool harness_cancelled_at_once(void *ctx);
+
 /* ---- random numbers ------------------------------------------------------ */
 
 typedef struct harness_random

@@ -73,11 +73,26 @@ make_sides(sides *s, const gg_dataset *data, const uint32_t *ends, uint8_t npart
 	}
 }
 
+/* The same for parts that end at these shares of the rows; 0: there are no more. */
 static void
-free_sides(sides *s)
+make_parts(sides *s, const gg_dataset *data, const uint32_t *percent, uint8_t most,
+		   const gg_build_params *params)
+{
+	uint32_t	ends[4];
+	uint8_t		nparts = 0;
+
+	for (; nparts < most && percent[nparts] > 0; nparts++)
+		ends[nparts] = (uint32_t) ((uint64_t) data->n * percent[nparts] / 100);
+	make_sides(s, data, ends, nparts, params);
+}
+
+/* And of the data set, and its queries if there are some. */
+static void
+free_sides(sides *s, gg_dataset *data, float *queries)
 {
 	free(s->parts);
 	free(s->lists);
+	harness_free(data, queries);
 }
 
 static gg_status
@@ -88,13 +103,6 @@ merge_by(const gg_dataset *data, const sides *s, const gg_build_params *params, 
 	gg_merge_input input = {s->parts, s->lists, s->degree, way};
 
 	return merge_engine->merge(data, &input, params, &control, graph, NULL);
-}
-
-static gg_status
-merge(const gg_dataset *data, const sides *s, const gg_build_params *params, int threads,
-	  gg_graph *graph)
-{
-	return merge_by(data, s, params, GG_MERGE_AUTO, threads, graph);
 }
 
 /* Merge in a way; false: it failed. */
@@ -140,8 +148,6 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 	gg_control	control = {.threads = 2};
 	gg_build_params params = params_32;
 	harness_spec spec = c->spec;
-	uint32_t	ends[4];
-	uint8_t		nparts = 0;
 	gg_dataset	data;
 	gg_graph	graph,
 				other;
@@ -152,17 +158,14 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 
 	spec.n = rows;
 	harness_data(&spec, &data, &queries, nq);
-	for (; nparts < 4 && c->percent[nparts] > 0; nparts++)
-		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
-	make_sides(&s, &data, ends, nparts, &params);
+	make_parts(&s, &data, c->percent, 4, &params);
 	CHECK_OK(gg_cpu_build(&data, &params, &control, &other, NULL), c->what);
 	anew = recall_of(&data, &other, NULL, queries, nq);
 	for (int init = 0; init < (random ? 2 : 1); init++)
 	{
 		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
-		if (!CHECK_OK(merge(&data, &s, &params, 2, &graph), c->what))
+		if (!merge_way(&data, &s, &params, GG_MERGE_AUTO, &graph, c->what))
 			continue;
-		harness_graph_check(&graph, data.n, params.graph_degree, false, c->what);
 		merged[init] = recall_of(&data, &graph, merge_engine == &gg_cpu_engine ? NULL : &other,
 								 queries, nq);
 		gg_graph_free(&graph);
@@ -171,8 +174,7 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 			  init == 0 ? "from cells" : "from random rows");
 	}
 	gg_graph_free(&other);
-	free_sides(&s);
-	harness_free(&data, queries);
+	free_sides(&s, &data, queries);
 }
 
 #define F32		GG_ELEMENT_F32
@@ -278,8 +280,6 @@ run_search_case(const search_case *c)
 	gg_control	control = {.threads = 2};
 	gg_build_params params = params_32;
 	harness_spec spec = c->spec;
-	uint32_t	ends[3];
-	uint8_t		nparts = 0;
 	gg_dataset	data;
 	gg_graph	anew,
 				graph,
@@ -292,9 +292,7 @@ run_search_case(const search_case *c)
 	params.intermediate_graph_degree = 2 * c->degree;
 	spec.n = harness_size(spec.n, harness_fewer() ? 7 : 2);
 	harness_data(&spec, &data, &queries, nq);
-	for (; nparts < 3 && c->percent[nparts] > 0; nparts++)
-		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
-	make_sides(&s, &data, ends, nparts, &params);
+	make_parts(&s, &data, c->percent, 3, &params);
 	/* what takes the emulated device longest */
 	CHECK_OK((harness_fewest() ? &gg_cpu_engine : merge_engine)->build(&data, &params, &control,
 																	   &anew, NULL), c->what);
@@ -311,8 +309,7 @@ run_search_case(const search_case *c)
 	}
 	gg_graph_free(&graph);
 	gg_graph_free(&anew);
-	free_sides(&s);
-	harness_free(&data, queries);
+	free_sides(&s, &data, queries);
 }
 
 static void
@@ -322,35 +319,41 @@ test_by_search(void)
 		run_search_case(&search_cases[i]);
 }
 
+/* Parts of so many rows, numbers a and b of some sizes, and rows of no part. */
+static void
+tiny_case(const uint32_t *sizes, int a, int b, uint32_t loose, gg_build_params params,
+		  gg_merge_way way)
+{
+	const harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
+		.n = sizes[a] + sizes[b] + loose,.dim = 5,.metric = (gg_metric) (1 + (a + b) % 4),
+		.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
+	const uint32_t ends[2] = {sizes[a], sizes[a] + sizes[b]};
+	gg_dataset	data;
+	gg_graph	graph;
+	sides		s;
+
+	params.graph_degree = a % 2 ? 32 : 4;
+	harness_data(&spec, &data, NULL, 0);
+	make_sides(&s, &data, ends, 2, &params);
+	(void) merge_way(&data, &s, &params, way, &graph, "tiny");
+	gg_graph_free(&graph);
+	free_sides(&s, &data, NULL);
+}
+
 /* Few and many of either, one part that has all rows, and none that has any. */
 static void
 test_by_search_tiny(void)
 {
 	static const uint32_t sizes[] = {0, 1, 2, 9, 40};
-	const int	nsizes = sizeof(sizes) / sizeof(sizes[0]);
 
-	for (int a = 0; a < nsizes; a++)
-		for (int b = 0; b < nsizes; b++)
+	for (int a = 0; a < 5; a++)
+		for (int b = 0; b < 5; b++)
 		{
-			harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
-				.n = sizes[a] + sizes[b] + (uint32_t) (a % 2), .dim = 5,
-				.metric = (gg_metric) (1 + (a + b) % 4),
-				.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = (uint64_t) a};
 			gg_build_params params = params_32;
-			uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
-			gg_dataset	data;
-			gg_graph	graph;
-			sides		s;
 
-			params.graph_degree = a % 2 ? 32 : 4;
 			params.algorithm = b == 3 ? GG_ALGORITHM_TSDG : b == 4 ? GG_ALGORITHM_GRNND :
 				GG_ALGORITHM_CAGRA;
-			harness_data(&spec, &data, NULL, 0);
-			make_sides(&s, &data, ends, 2, &params);
-			(void) merge_way(&data, &s, &params, GG_MERGE_SEARCH, &graph, "tiny, by search");
-			gg_graph_free(&graph);
-			free_sides(&s);
-			harness_free(&data, NULL);
+			tiny_case(sizes, a, b, (uint32_t) (a % 2), params, GG_MERGE_SEARCH);
 		}
 }
 
@@ -388,8 +391,7 @@ test_by_search_apart(void)
 				  loose ? "of no part" : "of one part", recall);
 		}
 		gg_graph_free(&graph);
-		free_sides(&s);
-		harness_free(&data, NULL);
+		free_sides(&s, &data, NULL);
 	}
 }
 
@@ -399,32 +401,16 @@ static void
 test_tiny(void)
 {
 	static const uint32_t sizes[] = {0, 1, 2, 3, 5, 17, 40, 130};
-	const int	nsizes = sizeof(sizes) / sizeof(sizes[0]);
 
-	for (int a = 0; a < nsizes; a++)
-		for (int b = 0; b < nsizes; b += harness_fewer() ? 3 : 1)
-			for (int loose = 0; loose < 3; loose += 2)
+	for (int a = 0; a < 8; a++)
+		for (int b = 0; b < 8; b += harness_fewer() ? 3 : 1)
+			for (uint32_t loose = 0; loose < 3; loose += 2)
 			{
-				harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
-					.n = sizes[a] + sizes[b] + (uint32_t) loose, .dim = 5,
-					.metric = (gg_metric) (1 + (a + b) % 4),
-					.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = (uint64_t) a};
 				gg_build_params params = params_32;
-				uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
-				gg_dataset	data;
-				gg_graph	graph;
-				sides		s;
 
-				params.graph_degree = a % 2 ? 32 : 4;
 				params.intermediate_graph_degree = b % 2 ? 64 : 33;
 				params.init = loose ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS;
-				harness_data(&spec, &data, NULL, 0);
-				make_sides(&s, &data, ends, 2, &params);
-				if (CHECK_OK(merge(&data, &s, &params, 2, &graph), "tiny"))
-					harness_graph_check(&graph, data.n, params.graph_degree, false, "tiny");
-				gg_graph_free(&graph);
-				free_sides(&s);
-				harness_free(&data, NULL);
+				tiny_case(sizes, a, b, loose, params, GG_MERGE_AUTO);
 			}
 }
 
@@ -446,22 +432,21 @@ test_small_side(void)
 
 		harness_data(&spec, &data, NULL, 0);
 		make_sides(&s, &data, ends, 2, &params_32);
-		CHECK_OK(merge(&data, &s, &params_32, 2, &graph), "small side");
+		CHECK_OK(merge_by(&data, &s, &params_32, GG_MERGE_AUTO, 2, &graph), "small side");
 		CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &index), "small side");
 		for (uint32_t row = data.n - small; row < data.n; row++)
 		{
-			uint32_t	node;
-			float		distance;
+			uint64_t	key;
 
-			CHECK_OK(harness_search(&gg_cpu_engine, index, &search, (const float *) data.rows +
-									(size_t) row * 16, 1, &control, &node, &distance),
-					 "small side");
-			CHECK(node == row, "row %u of a side of %u: found %u", row, small, node);
+			CHECK_OK(gg_cpu_engine.index_search(index, &search,
+												(const float *) data.rows + (size_t) row * 16, 1,
+												&control, &key), "small side");
+			CHECK(key_node(key) == row, "row %u of a side of %u: found %u", row, small,
+				  key_node(key));
 		}
 		gg_cpu_engine.index_close(index);
 		gg_graph_free(&graph);
-		free_sides(&s);
-		harness_free(&data, NULL);
+		free_sides(&s, &data, NULL);
 	}
 }
 
@@ -521,96 +506,56 @@ test_untidy_lists(void)
 		gg_build_params params = base;
 
 		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
-		if (CHECK_OK(merge(&data, &s, &params, 2, &graph), "untidy"))
-			harness_graph_check(&graph, data.n, params.graph_degree, false, "untidy");
+		(void) merge_way(&data, &s, &params, GG_MERGE_AUTO, &graph, "untidy");
 		gg_graph_free(&graph);
 	}
-	free_sides(&s);
-	harness_free(&data, NULL);
+	free_sides(&s, &data, NULL);
 }
 
 /* ---- determinism ---------------------------------------------------------------- */
 
 static void
-same_graphs(const harness_spec *spec, const char *what)
+same_graphs(const recall_case *c)
 {
-	gg_build_params params = params_32;
-	uint32_t	ends[2] = {spec->n / 10 * 7, spec->n / 100 * 95};
+	harness_spec spec = c->spec;
 	gg_dataset	data;
-	gg_graph	first = {0};
+	gg_graph	graphs[2] = {{0}, {0}};
 	sides		s;
 
-	harness_data(spec, &data, NULL, 0);
-	make_sides(&s, &data, ends, 2, &params);
+	spec.n = harness_size(spec.n, 15);
+	harness_data(&spec, &data, NULL, 0);
+	make_parts(&s, &data, c->percent, 4, &params_32);
 	/* by one thread and by three */
-	for (int threads = 1; threads <= 3; threads += 2)
-	{
-		gg_graph	graph;
-
-		if (!CHECK_OK(merge_by(&data, &s, &params, GG_MERGE_SEARCH, threads, &graph), what))
-			continue;
-		if (threads == 1)
-		{
-			first = graph;
-			continue;
-		}
-		CHECK(harness_graphs_equal(&first, &graph), "%s, %s: %d threads make another graph", what,
-			  metric_names[data.metric], threads);
-		gg_graph_free(&graph);
-	}
-	gg_graph_free(&first);
-	free_sides(&s);
-	harness_free(&data, NULL);
+	if (CHECK_OK(merge_by(&data, &s, &params_32, GG_MERGE_SEARCH, 1, &graphs[0]), c->what) &&
+		CHECK_OK(merge_by(&data, &s, &params_32, GG_MERGE_SEARCH, 3, &graphs[1]), c->what))
+		CHECK(harness_graphs_equal(&graphs[0], &graphs[1]),
+			  "%s, %s: three threads make another graph", c->what, metric_names[data.metric]);
+	gg_graph_free(&graphs[0]);
+	gg_graph_free(&graphs[1]);
+	free_sides(&s, &data, NULL);
 }
 
 static void
 test_determinism(void)
 {
-	static const struct
-	{
-		harness_shape shape;
-		gg_metric	metric;
-		gg_element	element;
-		uint32_t	n;
-		uint32_t	dim;
-		const char *what;
-	}			cases[] = {
-		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F32, 7000, 24, "few others"},
-		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F16, 7000, 24, "copies"},
-		{SHAPE_EQUAL, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 8, "equal"},
-		/* more of them than are compared pair by pair */
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 21000, 24, "many others"},
-		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F16, 21000, 24, "copies, many others"},
-		{SHAPE_TIGHT, GG_METRIC_IP, GG_ELEMENT_F32, 21000, 24, "tight, many others"},
-		{SHAPE_MANIFOLD, GG_METRIC_L1, GG_ELEMENT_F32, 21000, 8, "many others"},
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 21000, 1100, "wide, many others"}
+	static const recall_case cases[] = {
+		{"few others", SPEC(7000, IP, F32, 30,.dim = 24), {70, 95}, 0},
+		{"copies", SPEC(7000, COSINE, F16, 31,.dim = 24,.shape = SHAPE_COPIES), {70, 95}, 0},
+		{"equal", SPEC(3000, L1, F32, 32,.dim = 8,.shape = SHAPE_EQUAL), {70, 95}, 0},
+		/* more of them than are compared pair by pair, and as few of the base as do for that */
+		{"many others", SPEC(9100, L2, F32, 33,.dim = 24), {30, 95}, 0},
+		{"copies, many others", SPEC(9100, COSINE, F16, 34,.dim = 24,.shape = SHAPE_COPIES),
+		{30, 95}, 0},
+		{"tight, many others", SPEC(9100, IP, F32, 35,.dim = 24,.shape = SHAPE_TIGHT), {30, 95}, 0},
+		{"many others", SPEC(9100, L1, F32, 36,.dim = 8), {30, 95}, 0},
+		{"wide, many others", SPEC(9100, L2, F32, 37,.dim = 1100), {30, 95}, 0}
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n, 15),
-			.dim = cases[i].dim, .metric = cases[i].metric, .element = cases[i].element,
-			.seed = 30 + i};
-
-		same_graphs(&spec, cases[i].what);
-	}
+		same_graphs(&cases[i]);
 }
 
 /* ---- ends ----------------------------------------------------------------------- */
-
-typedef struct watch
-{
-	uint64_t	asked;
-	uint64_t	cancel_at;
-} watch;
-
-static bool
-watch_cancelled(void *ctx)
-{
-	watch	   *w = ctx;
-
-	return ++w->asked == w->cancel_at;
-}
 
 static void
 test_cancel(void)
@@ -625,8 +570,8 @@ test_cancel(void)
 	/* anew, by search */
 	for (int way = 0; way < 2; way++)
 	{
-		watch		w = {0};
-		gg_control	control = {.cancelled = watch_cancelled,.ctx = &w,.threads = 2};
+		harness_watch w = {0};
+		gg_control	control = {.cancelled = harness_cancelled,.ctx = &w,.threads = 2};
 		gg_merge_input input = {s.parts, s.lists, s.degree,
 		way == 1 ? GG_MERGE_SEARCH : GG_MERGE_AUTO};
 		gg_build_params params = params_32;
@@ -651,8 +596,7 @@ test_cancel(void)
 			gg_graph_free(&graph);
 		}
 	}
-	free_sides(&s);
-	harness_free(&data, NULL);
+	free_sides(&s, &data, NULL);
 }
 
 static bool

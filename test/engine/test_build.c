@@ -17,9 +17,8 @@
 
 #include "../../src/engine/rules/pivots.h"
 #include "../../src/engine/cpu/common/tile.h"
-#include "harness.h"
+#include "graph_cases.h"
 
-static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
 static const char *const element_names[] = {"?", "f32", "f16"};
 
 static gg_control
@@ -256,43 +255,24 @@ test_instruction_sets(void)
 
 /* ---- built graphs ------------------------------------------------------------ */
 
-static void
-build_case(const harness_spec *spec, uint32_t degree, uint32_t k, const char *what)
-{
-	gg_dataset	data;
-	gg_build_params params = {.graph_degree = degree, .intermediate_graph_degree = k, .seed = 3};
-	gg_control	control = threads(2);
-	gg_build_stats stats;
-	gg_graph	graph;
-
-	harness_data(spec, &data, NULL, 0);
-	if (CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, &stats), what))
-		harness_graph_check(&graph, data.n, degree, data.n > 4 * degree, what);
-	gg_graph_free(&graph);
-	CHECK(graph.adjacency == NULL && graph.npivots == 0, "%s: freed", what);
-	harness_free(&data, NULL);
-}
+static const gg_build_params short_lists = {.graph_degree = 4,.intermediate_graph_degree = 4,
+	.seed = 3};
+static const gg_build_params usual = {.graph_degree = 16,.intermediate_graph_degree = 32,
+	.seed = 3};
 
 static void
 test_tiny(void)
 {
-	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 66,
-									 128, 320};
+	const gg_build_params params[] = {usual, short_lists};
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
-		{
-			harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5,
-				.metric = (gg_metric) (1 + i % 4), .seed = i};
-
-			build_case(&spec, 16, 32, "tiny");
-			build_case(&spec, 4, 4, "tiny, degree 4");
-		}
+	tiny_cases(params, 2, 1);
 }
 
 static void
 test_connected(void)
 {
+	static const gg_build_params degree_4 = {.graph_degree = 4,.intermediate_graph_degree = 8,
+		.seed = 3};
 	static const struct
 	{
 		harness_shape shape;
@@ -321,9 +301,9 @@ test_connected(void)
 		/* valgrind: cells are in other tests */
 		if (harness_fewer() && cases[i].n > 6500)
 			continue;
-		build_case(&spec, 16, 32, cases[i].what);
+		graph_case(&spec, &usual, cases[i].what);
 		if (!harness_fewer())
-			build_case(&spec, 4, 8, cases[i].what);
+			graph_case(&spec, &degree_4, cases[i].what);
 	}
 }
 
@@ -337,7 +317,7 @@ test_vanishing(void)
 {
 	const uint32_t n = harness_fewer() ? 1500 : harness_size(20000, 4);
 	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = n, .dim = 32, .seed = 5};
-	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
+	gg_build_params params = usual;
 	gg_control	control = threads(2);
 	gg_dataset	data;
 	gg_build_stats stats;
@@ -360,7 +340,7 @@ static void
 test_determinism(void)
 {
 	harness_spec spec = {.n = harness_fewer() ? 1000 : 9000, .dim = 24, .seed = 3};
-	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
+	gg_build_params params = usual;
 	gg_control	control = threads(1);
 	gg_dataset	data;
 	gg_graph	graphs[3];

@@ -59,18 +59,11 @@ check_loss(harness_shape shape, uint32_t dim, gg_metric metric, double least, do
 	drop();
 }
 
-static bool
-cancelled(void *ctx)
-{
-	(void) ctx;
-	return true;
-}
-
 static void
 check_errors(void)
 {
 	const gg_code_kind kind = {GG_METRIC_L2, 96, GG_CODES_INT8, 7, NULL};
-	const gg_control control = {.cancelled = cancelled};
+	const gg_control control = {.cancelled = harness_cancelled_at_once};
 	double		loss[GG_LOSS_LISTS];
 	gg_dataset	halves;
 

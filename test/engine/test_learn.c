@@ -341,13 +341,6 @@ test_small(void)
 		  (unsigned) stats.edges, stats.nodes, stats.links);
 }
 
-static bool
-at_once(void *ctx)
-{
-	(void) ctx;
-	return true;
-}
-
 static void
 test_refusals(void)
 {
@@ -355,7 +348,7 @@ test_refusals(void)
 	static const uint32_t pivots[] = {0, 2};
 	static const uint32_t answers[] = {0, 1, 2, GG_NO_NODE};
 	const gg_learn_input input = {2, 2, pivots, 1, answers, 1, 2, 1, 1};
-	const gg_control control = {.cancelled = at_once,.threads = 1};
+	const gg_control control = {.cancelled = harness_cancelled_at_once,.threads = 1};
 	gg_learn_input bad;
 	gg_learn_stats stats;
 

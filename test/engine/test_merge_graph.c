@@ -35,8 +35,7 @@ test_by_search_short_lists(void)
 	}
 	gg_graph_free(&graph);
 	gg_graph_free(&anew);
-	free_sides(&s);
-	harness_free(&data, NULL);
+	free_sides(&s, &data, NULL);
 }
 
 int

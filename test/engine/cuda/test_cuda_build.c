@@ -222,20 +222,6 @@ optimize_case(uint32_t n, uint32_t k, uint32_t degree, uint32_t spread, bool cut
 
 /* ---- build ------------------------------------------------------------------------ */
 
-typedef struct watch
-{
-	uint64_t	asked;
-	uint64_t	cancel_at;		/* question to say yes to; 0: never */
-} watch;
-
-static bool
-watch_cancelled(void *ctx)
-{
-	watch	   *w = ctx;
-
-	return ++w->asked == w->cancel_at;
-}
-
 static void
 build_case(set_spec spec, gg_algorithm algorithm, uint32_t degree, uint32_t k, gg_init init)
 {
@@ -247,8 +233,8 @@ build_case(set_spec spec, gg_algorithm algorithm, uint32_t degree, uint32_t k, g
 	gg_graph	first = {0};
 	gg_graph	second = {0};
 	gg_bytes	bytes;
-	watch		w = {0, 0};
-	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 1};
+	harness_watch w = {0};
+	gg_control	control = {.cancelled = harness_cancelled, .ctx = &w, .threads = 1};
 	size_t		peak;
 
 	params.init = init;
@@ -611,8 +597,8 @@ cancel_case(gg_algorithm algorithm, uint32_t n, uint32_t dim)
 	uint64_t	wrong = 0;
 	size_t		before;
 	gg_graph	graph;
-	watch		w = {0, 0};
-	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 1};
+	harness_watch w = {0};
+	gg_control	control = {.cancelled = harness_cancelled, .ctx = &w, .threads = 1};
 
 	params.algorithm = algorithm;
 	CHECK_OK(gg_cuda_engine.build(&data, &params, &control, &graph, NULL), "not cancelled");
@@ -621,7 +607,7 @@ cancel_case(gg_algorithm algorithm, uint32_t n, uint32_t dim)
 	before = device.held;
 	for (uint64_t at = 1; at <= questions; at += questions > most ? questions / most + 1 : 1)
 	{
-		w = (watch) {.cancel_at = at};
+		w = (harness_watch) {.cancel_at = at};
 		wrong += gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code !=
 			GG_ECANCELED || graph.adjacency != NULL || graph.pivots != NULL;
 	}
@@ -642,8 +628,8 @@ background_case(uint32_t n, uint32_t dim)
 	const set_spec spec = {CLUSTERS, n, dim, L2, F32};
 	const gg_dataset data = make_set(&spec);
 	const gg_build_params params = make_params(16, 32);
-	watch		w = {0, 0};
-	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 1};
+	harness_watch w = {0};
+	gg_control	control = {.cancelled = harness_cancelled, .ctx = &w, .threads = 1};
 	gg_graph	plain = {0};
 	gg_graph	graph = {0};
 	gg_bytes	own;
@@ -667,7 +653,7 @@ background_case(uint32_t n, uint32_t dim)
 		  device.peak - before, (unsigned long long) shared.device);
 	gg_graph_free(&graph);
 	gg_graph_free(&plain);
-	w = (watch) {.cancel_at = w.asked / 4 + 1};	/* of two builds */
+	w = (harness_watch) {.cancel_at = w.asked / 4 + 1};	/* of two builds */
 	CHECK(gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code == GG_ECANCELED &&
 		  device.held == before, "background, cancelled");
 	free((void *) data.rows);

@@ -58,8 +58,7 @@ beside_cpu(const harness_spec *spec, const gg_build_params *params, uint32_t per
 		gg_graph_free(&theirs);
 	}
 	gg_graph_free(&ours);
-	free_sides(&s);
-	harness_free(&data, queries);
+	free_sides(&s, &data, queries);
 }
 
 static void
@@ -168,8 +167,7 @@ test_by_search_one(void)
 		beside_searches(&data, &s, &graph);
 	}
 	gg_graph_free(&graph);
-	free_sides(&s);
-	harness_free(&data, NULL);
+	free_sides(&s, &data, NULL);
 }
 
 /* Device memory in use is what was foreseen; all of it comes back. */
@@ -202,8 +200,7 @@ test_memory(void)
 		CHECK(device.peak - held <= foreseen, "%zu bytes of device memory in use, %lu foreseen",
 			  device.peak - held, (unsigned long) foreseen);
 		gg_graph_free(&graph);
-		free_sides(&s);
-		harness_free(&data, NULL);
+		free_sides(&s, &data, NULL);
 	}
 }
 
