@@ -9,89 +9,11 @@
 
 #include "opened.h"
 #include "small_graph.h"
+#include "watched.h"
 
 static const gg_engine *const engine = &gg_cpu_engine;
 static const gg_search_mode modes[] = {GG_SEARCH_TSDG_SMALL, GG_SEARCH_TSDG_LARGE};
 static const char *const mode_names[] = {"small", "large"};
-
-/* ---- a source in memory ------------------------------------------------------- */
-
-typedef struct memory
-{
-	const gg_dataset *data;
-	const gg_graph *graph;
-	const float *query;			/* prepared */
-	uint64_t	distances;
-	uint64_t	marked;			/* nodes measured that no edge without a mark leads to */
-	const uint8_t *unmarked;	/* n x n, or NULL: 1 where node may be measured at all */
-	long		calls_left;		/* -1: no limit; at 0 every callback fails */
-} memory;
-
-static bool
-call_allowed(memory *m)
-{
-	if (m->calls_left > 0)
-		m->calls_left--;
-	return m->calls_left != 0;
-}
-
-static float
-distance_to(const memory *m, uint32_t node)
-{
-	const gg_dataset *data = m->data;
-	size_t		row_bytes = data->dim * gg_element_size(data->element);
-
-	return gg_distance_function(data->metric, data->element)
-		((const char *) data->rows + node * row_bytes, m->query, data->dim);
-}
-
-static bool
-memory_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
-{
-	memory	   *m = ctx;
-
-	for (uint32_t i = 0; i < count; i++)
-	{
-		out[i] = distance_to(m, nodes[i]);
-		m->marked += m->unmarked != NULL && !m->unmarked[nodes[i]];
-	}
-	m->distances += count;
-	return call_allowed(m);
-}
-
-static bool
-memory_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
-{
-	memory	   *m = ctx;
-
-	for (uint32_t i = 0; i < count; i++)
-		memcpy(out + i * m->graph->degree,
-			   m->graph->adjacency + (size_t) nodes[i] * m->graph->degree,
-			   m->graph->degree * sizeof(uint32_t));
-	return call_allowed(m);
-}
-
-static bool
-memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
-{
-	memory	   *m = ctx;
-
-	*node = m->graph->pivots[i];
-	memcpy(neighbors, m->graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-		   GG_PIVOT_DEGREE * sizeof(uint32_t));
-	return call_allowed(m);
-}
-
-static gg_source
-source_of(memory *m)
-{
-	gg_source	source = {m->graph->n, m->graph->degree, m->graph->npivots, m,
-	memory_distances, memory_neighbors, memory_pivot, NULL};
-
-	m->distances = m->marked = 0;
-	m->calls_left = -1;
-	return source;
-}
 
 /* ---- the contract, slowly ------------------------------------------------------ */
 
@@ -119,14 +41,14 @@ put(key_list *list, uint64_t key)
 }
 
 static uint64_t
-key_to(memory *m, uint32_t node)
+key_to(watched *m, uint32_t node)
 {
-	return key_of(distance_to(m, node), node);
+	return key_of(watched_distance(m, node), node);
 }
 
 /* Small batches: everything that all walks measure. */
 static void
-naive_small(memory *m, uint32_t walks, key_list *all)
+naive_small(watched *m, uint32_t walks, key_list *all)
 {
 	const gg_graph *graph = m->graph;
 	uint32_t	nseeds = (graph->npivots + walks - 1) / walks;
@@ -196,7 +118,7 @@ naive_small(memory *m, uint32_t walks, key_list *all)
  * segments, which these searches do not reach.
  */
 static void
-naive_large(memory *m, uint32_t itopk, float delta, key_list *all)
+naive_large(watched *m, uint32_t itopk, float delta, key_list *all)
 {
 	const gg_graph *graph = m->graph;
 	key_list	queue = {malloc((graph->n + 1) * sizeof(uint64_t)), 0};
@@ -242,15 +164,17 @@ mark_some(small_random *random, gg_graph *graph, uint32_t share)
 }
 
 static void
-compare(memory *m, gg_walk *walk, const gg_search_params *params)
+compare(watched *m, gg_walk *walk, const gg_search_params *params)
 {
-	gg_source	source = source_of(m);
+	const float *query = m->query;
+	gg_source	source = watch_make(m, m->data, m->graph);
 	key_list	all = {malloc((m->graph->n + 1) * sizeof(uint64_t)), 0};
 	gg_candidate candidate;
 	uint32_t	different = 0;
 	uint32_t	wanted = params->itopk_size;
 	uint32_t	count = 0;
 
+	watch_query(m, query);
 	if (params->mode == GG_SEARCH_TSDG_SMALL)
 		naive_small(m, params->walks ? params->walks : (params->itopk_size + 1) / 2, &all);
 	else
@@ -296,7 +220,7 @@ test_contract(void)
 		for (uint32_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]) * 20; i++)
 		{
 			float		query[12];
-			memory		m = {.data = &data,.graph = &graph,.query = query};
+			watched		m = {.data = &data,.graph = &graph,.query = query};
 			gg_search_params params = {.k = 1,.itopk_size = lengths[i / 20],
 				.mode = modes[i % 2],.walks = i / 2 % 4 == 3 ? 100 : i / 2 % 4,
 			.delta = i % 5 == 0 ? 0.5f : 0};
@@ -314,6 +238,17 @@ test_contract(void)
 
 /* ---- marks ----------------------------------------------------------------------- */
 
+/* How many of these nodes were measured? */
+static uint32_t
+measured(const watched *m, uint32_t first, uint32_t end)
+{
+	uint32_t	count = 0;
+
+	for (uint32_t i = first; i < end; i++)
+		count += m->measured[i] != 0;
+	return count;
+}
+
 /* Two halves that only marked edges connect: large-batch search stays where its pivots are. */
 static void
 test_marks(void)
@@ -324,7 +259,6 @@ test_marks(void)
 	};
 	small_random random = {11};
 	float	   *rows = malloc(N * DIM * sizeof(float));
-	uint8_t    *first_half = calloc(N, 1);
 	gg_dataset	data = {rows, N, DIM, GG_ELEMENT_F32, GG_METRIC_L2};
 	gg_graph	graph;
 	gg_walk    *walk;
@@ -334,7 +268,6 @@ test_marks(void)
 	small_graph_make(&random, rows, N, DIM, data.metric, DEGREE, 20, &graph);
 	for (uint32_t i = 0; i < N; i++)
 	{
-		first_half[i] = i < N / 2;
 		for (uint32_t j = 0; j < DEGREE; j++)
 		{
 			uint32_t   *edge = &graph.adjacency[i * DEGREE + j];
@@ -348,17 +281,19 @@ test_marks(void)
 	CHECK_OK(gg_walk_create(&walk), "create");
 	for (uint32_t q = 0; q < 20; q++)
 	{
-		memory		m = {&data, &graph, rows + (size_t) (N - 1 - q) * DIM, 0, 0, first_half, -1};
-		gg_source	source = source_of(&m);
+		watched		m;
+		gg_source	source = watch_make(&m, &data, &graph);
 		gg_search_params params = {.k = 1,.itopk_size = 30,.mode = GG_SEARCH_TSDG_LARGE};
 		gg_candidate candidate;
 
+		watch_query(&m, rows + (size_t) (N - 1 - q) * DIM);
 		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "large");
 		CHECK_OK(gg_walk_widen(walk, 200), "widen");
-		CHECK(m.marked == 0, "%llu nodes behind marked edges", (unsigned long long) m.marked);
+		CHECK(measured(&m, N / 2, N) == 0, "%u nodes behind marked edges",
+			  measured(&m, N / 2, N));
 		params.mode = GG_SEARCH_TSDG_SMALL;
 		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "small");
-		CHECK(m.marked > 0 && gg_walk_next(walk, &candidate) && candidate.node == N - 1 - q,
+		CHECK(measured(&m, N / 2, N) > 0 && gg_walk_next(walk, &candidate) && candidate.node == N - 1 - q,
 			  "small-batch search goes along marked edges");
 		CHECK_OK(gg_walk_start(walk, &source, 30), "start");
 		CHECK(gg_walk_next(walk, &candidate) && candidate.node == N - 1 - q,
@@ -366,7 +301,6 @@ test_marks(void)
 	}
 	gg_walk_free(walk);
 	small_graph_free(&graph);
-	free(first_half);
 	free(rows);
 }
 
@@ -390,14 +324,15 @@ test_widening(void)
 	CHECK_OK(gg_walk_create(&walk), "create");
 	for (uint32_t i = 0; i < 8; i++)
 	{
-		memory		m = {.data = &data,.graph = &graph,.query = queries + i / 2 * data.dim};
-		gg_source	source = source_of(&m);
+		watched		m;
+		gg_source	source = watch_make(&m, &data, &graph);
 		gg_search_params search = {.k = 1,.itopk_size = 20,.mode = modes[i % 2]};
 		uint8_t    *handed = calloc(data.n, 1);
 		uint32_t	length = search.itopk_size;
 		uint32_t	count = 0;
 		uint32_t	wrong = 0;
 
+		watch_query(&m, queries + i / 2 * data.dim);
 		CHECK_OK(gg_walk_search(walk, &source, &search, INFINITY), "search");
 		for (;;)
 		{
@@ -406,7 +341,7 @@ test_widening(void)
 			while (gg_walk_next(walk, &candidate))
 			{
 				wrong += handed[candidate.node]++ != 0 ||
-					candidate.distance != distance_to(&m, candidate.node);
+					candidate.distance != watched_distance(&m, candidate.node);
 				count++;
 			}
 			if (gg_walk_exhausted(walk))
@@ -567,15 +502,16 @@ test_damage(void)
 	CHECK_OK(gg_walk_create(&walk), "create");
 	for (int mode = 0; mode < 2; mode++)
 	{
-		memory		m = {.data = &data,.graph = &graph,.query = rows};
-		gg_source	source = source_of(&m);
+		watched		m;
+		gg_source	source = watch_make(&m, &data, &graph);
 		gg_search_params params = {.k = 1,.itopk_size = 40,.mode = modes[mode]};
 		gg_candidate candidate;
 		gg_status	status;
 
+		watch_query(&m, rows);
 		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "damaged");
 		CHECK(gg_walk_next(walk, &candidate) && candidate.node == 0, "%s", mode_names[mode]);
-		for (long calls = 1;; calls++)
+		for (long calls = 0;; calls++)
 		{
 			m.calls_left = calls;
 			status = gg_walk_search(walk, &source, &params, INFINITY);
