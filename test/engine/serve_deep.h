@@ -381,6 +381,8 @@ deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *given, double
 static inline void
 deep_free(deep_scene *s)
 {
+	if (s->region.memory != NULL)
+		bulk_close(&s->region);
 	s->engine->index_close(s->index);
 	free(s->vectors);
 	free(s->query);
@@ -680,6 +682,25 @@ deep_filter(const deep_scene *s, int number, gg_filter *filter, uint64_t *tids)
 	}
 }
 
+/* All of them, and what they are called; free() the TIDs that are returned. */
+static inline uint64_t *
+deep_filters(const deep_scene *s, gg_filter *kinds, const char **names)
+{
+	uint64_t   *tids = malloc(DEEP_FILTERS * (s->rows + 1) * sizeof(uint64_t));
+
+	for (int f = 0; f < DEEP_FILTERS; f++)
+		names[f] = deep_filter(s, f, &kinds[f], tids + (size_t) f * (s->rows + 1));
+	return tids;
+}
+
+/* A scene of fewer rows, for slow checkers. */
+static inline deep_spec
+deep_fewer(deep_spec spec)
+{
+	spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
+	return spec;
+}
+
 /* All of it over one scene. */
 static inline void
 deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
@@ -707,7 +728,6 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 		deep_read(&s, filter, GG_MAX_ITOPK, 2, what);
 		deep_read(&s, filter, 4000, 3, what);
 	}
-	bulk_close(&s.region);
 	free(tids);
 	free(filter);
 	deep_free(&s);
@@ -892,9 +912,7 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	if (!deep_make(&s, engine, spec, tolerance) ||
 		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
 		return;
-	tids = malloc(DEEP_FILTERS * (s.rows + 1) * sizeof(uint64_t));
-	for (int f = 0; f < DEEP_FILTERS; f++)
-		names[f] = deep_filter(&s, f, &kinds[f], tids + (size_t) f * (s.rows + 1));
+	tids = deep_filters(&s, kinds, names);
 	for (int f = 0; f < DEEP_FILTERS; f += harness_small() ? 2 : 1)
 	{
 		for (uint32_t i = 0; i < SEVERAL_MOST; i++)
@@ -913,7 +931,6 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 		several_case(&s, mix, SEVERAL_MOST, filters, alone, "all kinds of filters");
 	several_requests(&s, 0, SEVERAL_MOST, deeps);
 	several_refusals(&s, deeps);
-	bulk_close(&s.region);
 	free(tids);
 	free(kinds);
 	free(alone);
@@ -984,7 +1001,6 @@ deep_many(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	}
 	for (uint32_t i = 0; i < 4; i++)
 		many_case(&s, counts[i], lengths[i], NULL, "many, all rows");
-	bulk_close(&s.region);
 	free(tids);
 	free(filter);
 	deep_free(&s);
@@ -1079,7 +1095,6 @@ deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
 		several_case(&s, 4 - c % 2, counts[c], filters, alone, "all rows");
 	for (uint32_t count = 1; count <= 5; count += 2)
 		several_last(&s, count);
-	bulk_close(&s.region);
 	free(kinds);
 	free(alone);
 	deep_free(&s);
@@ -1163,7 +1178,6 @@ deep_rough(const gg_engine *engine, const deep_spec *spec)
 							 apart ? "measured roughly, filters apart" : "measured roughly");
 		}
 	several_long(&s, &random, 4, 9, exact);
-	bulk_close(&s.region);
 	free(kinds);
 	free(exact);
 	deep_free(&s);
@@ -1307,7 +1321,6 @@ deep_without_bounds(const gg_engine *engine)
 			  (int) spec.metric, deep.k, (int) code);
 		if (code == GG_OK)
 			bulk_wait(&s.region, DEEP_QUEUE, 1, 7, deep.ticket);
-		bulk_close(&s.region);
 		deep_free(&s);
 	}
 }

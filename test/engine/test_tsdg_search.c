@@ -293,8 +293,8 @@ test_marks(void)
 			  measured(&m, N / 2, N));
 		params.mode = GG_SEARCH_TSDG_SMALL;
 		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "small");
-		CHECK(measured(&m, N / 2, N) > 0 && gg_walk_next(walk, &candidate) && candidate.node == N - 1 - q,
-			  "small-batch search goes along marked edges");
+		CHECK(measured(&m, N / 2, N) > 0 && gg_walk_next(walk, &candidate) &&
+			  candidate.node == N - 1 - q, "small-batch search goes along marked edges");
 		CHECK_OK(gg_walk_start(walk, &source, 30), "start");
 		CHECK(gg_walk_next(walk, &candidate) && candidate.node == N - 1 - q,
 			  "best-first search does");

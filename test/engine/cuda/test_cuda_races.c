@@ -378,7 +378,6 @@ test_deep(void)
 	deep_read(&s, NULL, 10, 1, "short");
 	deep_read(&s, NULL, 120, 2, "long");
 	deep_read(&s, filter, 120, 1, deep_filter(&s, 0, filter, tids));
-	bulk_close(&s.region);
 	deep_free(&s);
 	free(filter);
 	free(tids);
@@ -396,7 +395,6 @@ test_bounds(void)
 		if (!deep_make(&s, &gg_cuda_engine, &spec, 0) || !deep_open(&s))
 			return;
 		deep_read(&s, NULL, 120, 2, "bounds");
-		bulk_close(&s.region);
 		deep_free(&s);
 	}
 }
@@ -422,7 +420,6 @@ test_filters(void)
 
 			deep_read(&s, filter, 10, 1, what);
 		}
-		bulk_close(&s.region);
 		deep_free(&s);
 		free(tids);
 	}
@@ -436,6 +433,7 @@ test_several(void)
 	const deep_spec spec = deep_spec_of(true);
 	gg_filter  *kinds = malloc(DEEP_FILTERS * sizeof(gg_filter));
 	const gg_filter *filters[SEVERAL_MOST];
+	const char *names[DEEP_FILTERS];
 	char	   *alone = malloc(SEVERAL_MOST * SEVERAL_BYTES);
 	deep_scene	s;
 	uint64_t   *tids;
@@ -443,9 +441,7 @@ test_several(void)
 	if (!deep_make(&s, &gg_cuda_engine, &spec, 1e-5) ||
 		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
 		return;
-	tids = malloc(DEEP_FILTERS * (s.rows + 1) * sizeof(uint64_t));
-	for (int f = 0; f < DEEP_FILTERS; f++)
-		(void) deep_filter(&s, f, &kinds[f], tids + (size_t) f * (s.rows + 1));
+	tids = deep_filters(&s, kinds, names);
 	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
 		filters[i] = &kinds[0];
 	several_case(&s, 0, 3, filters, alone, "one filter");
@@ -458,7 +454,6 @@ test_several(void)
 	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
 		filters[i] = i < DEEP_FILTERS ? &kinds[i] : NULL;
 	several_case(&s, 2, SEVERAL_MOST, filters, alone, "all kinds of filters");
-	bulk_close(&s.region);
 	deep_free(&s);
 	free(tids);
 	free(kinds);
@@ -480,7 +475,6 @@ test_long(void)
 		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
 		return;
 	several_long(&s, &random, 5, 9, alone);
-	bulk_close(&s.region);
 	deep_free(&s);
 	free(alone);
 }

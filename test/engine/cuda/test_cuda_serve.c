@@ -1302,9 +1302,8 @@ test_deep(void)
 
 	for (uint32_t i = 0; i < count; i += harness_fewest() ? 6 : harness_small() ? 3 : 1)
 	{
-		deep_spec	spec = deep_specs[i];
+		const deep_spec spec = deep_fewer(deep_specs[i]);
 
-		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
 		deep_test(&gg_cuda_engine, &spec, 1e-5);
 	}
 	deep_bad_offsets(&gg_cuda_engine);
@@ -1331,9 +1330,8 @@ test_bounds(void)
 
 	for (uint32_t i = 0; i < (harness_fewest() ? 6 : 7); i++)
 	{
-		deep_spec	spec = specs[i];
+		const deep_spec spec = deep_fewer(specs[i]);
 
-		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
 		deep_test(&gg_cuda_engine, &spec, spec.metric == GG_METRIC_COSINE ? 1e-5 : 0);
 		if (!harness_small() || i < 2)
 		{
@@ -1351,9 +1349,8 @@ test_several(void)
 
 	for (uint32_t i = 0; i < count; i += harness_small() ? 3 : 1)
 	{
-		deep_spec	spec = deep_specs[i];
+		const deep_spec spec = deep_fewer(deep_specs[i]);
 
-		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
 		deep_several(&gg_cuda_engine, &spec, 1e-5);
 		deep_many(&gg_cuda_engine, &spec, 1e-5);
 	}
@@ -1482,7 +1479,6 @@ test_deep_slabs(void)
 		deep_read(&s, filter, 100, 1, what);
 		deep_read(&s, filter, 16384, 2, what);
 	}
-	bulk_close(&s.region);
 	deep_free(&s);
 	free(tids);
 	free(filter);
