@@ -12,8 +12,6 @@
 #include "build_stages.h"
 #include "harness.h"
 
-static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
-
 /* One graph over the rows; what a graph promises is checked. */
 static inline void
 graph_case(const harness_spec *spec, const gg_build_params *params, const char *what)

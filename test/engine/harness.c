@@ -13,6 +13,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+const char *const harness_metrics[] = {"?", "l2", "ip", "cosine", "l1"};
+
 /* threads may check, too */
 static int	passed = 0;
 static int	failed = 0;
@@ -662,6 +664,60 @@ harness_walk(const gg_dataset *data, const gg_graph *graph, const float *queries
 	free(found);
 	free(truth);
 	return walks;
+}
+
+static bool
+condition_holds(const gg_filter *filter, const gg_condition *c, bool null, const int64_t *word,
+				uint32_t stride)
+{
+	const int64_t *values = filter->values + c->first_value;
+
+	if (null || c->kind == GG_CONDITION_NULL)
+		return null && c->kind == GG_CONDITION_NULL;
+	if (c->kind == GG_CONDITION_NOT_NULL)
+		return true;
+	if (c->kind == GG_CONDITION_RANGE)
+		return values[0] <= *word && *word <= values[1];
+	/* one of some values, or all bits of one of some masks */
+	for (uint32_t v = 0; v < c->nvalues; v += gg_condition_words(c))
+	{
+		int64_t		missing = c->kind == GG_CONDITION_IN ? values[v] ^ *word : 0;
+
+		for (uint32_t w = 0; c->kind == GG_CONDITION_MASK && w < GG_MASK_WORDS; w++)
+			missing |= values[v + w] & ~word[(size_t) w * stride];
+		if (missing == 0)
+			return true;
+	}
+	return false;
+}
+
+static int
+compare_tids(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *) a;
+	const uint64_t y = *(const uint64_t *) b;
+
+	return (x > y) - (x < y);
+}
+
+bool
+harness_matches(const gg_filter *filter, const uint64_t *heads, const int64_t *words,
+				uint32_t stride, uint32_t row)
+{
+	const uint64_t tid = gg_tid_key(heads[row]);
+
+	if ((tid & 0xFFFF) == 0)
+		return false;
+	for (uint32_t i = 0; i < filter->nconditions; i++)
+	{
+		const gg_condition *c = &filter->conditions[i];
+
+		if (!condition_holds(filter, c, heads[row] >> (48 + c->column) & 1,
+							 words + (size_t) c->word * stride + row, stride))
+			return false;
+	}
+	return filter->tids == NULL ||
+		bsearch(&tid, filter->tids, filter->ntids, sizeof(tid), compare_tids) != NULL;
 }
 
 /* ---- graphs ------------------------------------------------------------------ */

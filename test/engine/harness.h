@@ -60,6 +60,9 @@ extern bool harness_cancelled(void *watch);
 /* Another: says yes whenever it is asked. */
 extern bool harness_cancelled_at_once(void *ctx);
 
+/* Names of metrics. */
+extern const char *const harness_metrics[];
+
 /* ---- random numbers ------------------------------------------------------ */
 
 typedef struct harness_random
@@ -167,6 +170,13 @@ typedef struct harness_walks
 extern harness_walks harness_walk(const gg_dataset *data, const gg_graph *graph,
 								  const float *queries, uint32_t nq, uint32_t itopk,
 								  const char *what);
+
+/*
+ * Does a row match: fulfil all conditions, be one of the TIDs if there is a list of them, and not
+ * be dead?  words: of each word of a row the values of all rows, stride apart.
+ */
+extern bool harness_matches(const gg_filter *filter, const uint64_t *heads, const int64_t *words,
+							uint32_t stride, uint32_t row);
 
 /* ---- graphs ---------------------------------------------------------------- */
 

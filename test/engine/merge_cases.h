@@ -16,8 +16,6 @@
 static const gg_engine *merge_engine = &gg_cpu_engine;
 static uint32_t merge_scale = 1;
 
-static const char *const metric_names[] = {"", "l2", "ip", "cosine", "l1"};
-
 /* Slow checkers run every second case. */
 static size_t
 case_step(void)
@@ -529,7 +527,7 @@ same_graphs(const recall_case *c)
 	if (CHECK_OK(merge_by(&data, &s, &params_32, GG_MERGE_SEARCH, 1, &graphs[0]), c->what) &&
 		CHECK_OK(merge_by(&data, &s, &params_32, GG_MERGE_SEARCH, 3, &graphs[1]), c->what))
 		CHECK(harness_graphs_equal(&graphs[0], &graphs[1]),
-			  "%s, %s: three threads make another graph", c->what, metric_names[data.metric]);
+			  "%s, %s: three threads make another graph", c->what, harness_metrics[data.metric]);
 	gg_graph_free(&graphs[0]);
 	gg_graph_free(&graphs[1]);
 	free_sides(&s, &data, NULL);

@@ -426,42 +426,6 @@ deep_open(deep_scene *s)
 
 /* ---- what is to be found --------------------------------------------------------- */
 
-static inline bool
-deep_condition_holds(const deep_scene *s, const gg_filter *filter, const gg_condition *c,
-					 uint32_t row)
-{
-	const bool	null = (s->heads[row] >> (48 + c->column) & 1) != 0;
-	const int64_t *values = filter->values + c->first_value;
-	const int64_t *word = s->words + (size_t) c->word * s->stride + row;
-	bool		found = false;
-
-	if (c->kind == GG_CONDITION_NULL)
-		return null;
-	if (null)
-		return false;
-	switch (c->kind)
-	{
-		case GG_CONDITION_RANGE:
-			return values[0] <= *word && *word <= values[1];
-		case GG_CONDITION_IN:
-			for (uint32_t i = 0; i < c->nvalues; i++)
-				found = found || values[i] == *word;
-			return found;
-		case GG_CONDITION_MASK:
-			for (uint32_t m = 0; m < c->nvalues; m += GG_MASK_WORDS)
-			{
-				bool		all = true;
-
-				for (uint32_t w = 0; w < GG_MASK_WORDS; w++)
-					all = all && (values[m + w] & ~word[(size_t) w * s->stride]) == 0;
-				found = found || all;
-			}
-			return found;
-		default:
-			return true;
-	}
-}
-
 static inline int
 deep_compare(const void *a, const void *b)
 {
@@ -469,20 +433,6 @@ deep_compare(const void *a, const void *b)
 	uint64_t	y = *(const uint64_t *) b;
 
 	return x < y ? -1 : x > y;
-}
-
-static inline bool
-deep_row_matches(const deep_scene *s, const gg_filter *filter, uint32_t row)
-{
-	uint64_t	tid = gg_tid_key(s->heads[row]);
-
-	if ((tid & 0xFFFF) == 0)
-		return false;
-	for (uint32_t i = 0; i < filter->nconditions; i++)
-		if (!deep_condition_holds(s, filter, &filter->conditions[i], row))
-			return false;
-	return filter->tids == NULL ||
-		bsearch(&tid, filter->tids, filter->ntids, sizeof(tid), deep_compare) != NULL;
 }
 
 static inline void
@@ -494,7 +444,7 @@ deep_expect(deep_scene *s, const gg_filter *filter)
 	{
 		s->matches[i] = filter == NULL;
 		for (uint32_t row = s->offsets[i]; filter != NULL && row < s->offsets[i + 1]; row++)
-			if (deep_row_matches(s, filter, row))
+			if (harness_matches(filter, s->heads, s->words, s->stride, row))
 			{
 				s->matches[i] = true;
 				s->nmatches++;

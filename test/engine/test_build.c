@@ -53,7 +53,7 @@ knn_case_of(const harness_spec *spec, uint32_t k, gg_build_params params, double
 						1e-6, recalls);
 	CHECK(recalls[0] >= recall10 && recalls[1] >= recall,
 		  "%s: %s %s, n %u, dim %u, %u iterations: recall %.4f, all %u %.4f", what,
-		  metric_names[data.metric], element_names[data.element], data.n, data.dim,
+		  harness_metrics[data.metric], element_names[data.element], data.n, data.dim,
 		  stats.iterations, recalls[0], k, recalls[1]);
 	free(ids);
 	free(distances);
@@ -213,7 +213,7 @@ test_overflow(void)
 		if (data.metric == GG_METRIC_COSINE)
 			continue;			/* unit rows do not overflow */
 		CHECK_OK(gg_cpu_knn_graph(&data, &params, &control, ids, distances, NULL), "overflow");
-		harness_lists_check(&data, ids, distances, 32, 2e-5, 1e-5, metric_names[data.metric]);
+		harness_lists_check(&data, ids, distances, 32, 2e-5, 1e-5, harness_metrics[data.metric]);
 	}
 	free(ids);
 	free(distances);

@@ -195,7 +195,7 @@ contract_case(uint32_t n, gg_metric metric, const gg_build_params *params)
 		for (size_t i = 0; i < (size_t) n * graph.degree; i++)
 			wrong += graph.adjacency[i] != edges[i];
 		CHECK(wrong <= stats.repaired, "%s, n %u, S %u, R %u, %u x %u, rho %g, %d threads: "
-			  "%u edges are others, %u were repaired", metric_names[metric], n, on.params.start,
+			  "%u edges are others, %u were repaired", harness_metrics[metric], n, on.params.start,
 			  on.params.capacity, on.params.outer, on.params.inner, on.params.rho, threads, wrong,
 			  stats.repaired);
 		gg_graph_free(&graph);

@@ -17,8 +17,6 @@
 /* Below 8,000 rows there are no groups. */
 #define ROWS		8200
 
-static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
-
 /* ---- scratch memory --------------------------------------------------------- */
 
 typedef struct scratch_state
@@ -139,7 +137,7 @@ test_metrics(void)
 			/* each metric once, and both elements: neither asks what the other is */
 			if ((metric + element) % 2 == 1)
 				continue;
-			snprintf(what, sizeof(what), "%s, %s", metric_names[metric],
+			snprintf(what, sizeof(what), "%s, %s", harness_metrics[metric],
 					 element == GG_ELEMENT_F16 ? "f16" : "f32");
 			check_recall(&spec, &params, 1 + metric % 2, 0.005, what);
 		}

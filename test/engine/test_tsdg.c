@@ -177,7 +177,7 @@ contract_case(const gg_dataset *data, const gg_build_params *params, double leas
 							sizeof(uint32_t) * params->graph_degree) == 0;
 		CHECK(equal >= least * data->n,
 			  "%s, n %u, dim %u, %u of %u, alpha %g, lambda0 %u: %u lists as they should be",
-			  metric_names[data->metric], data->n, data->dim, params->graph_degree,
+			  harness_metrics[data->metric], data->n, data->dim, params->graph_degree,
 			  params->intermediate_graph_degree, params->alpha, params->lambda0, equal);
 		if (threads == 1)
 			memcpy(first, graph, sizeof(uint32_t) * entries);

@@ -65,7 +65,6 @@ typedef enum shape
 
 static const char *const shape_names[] = {"gauss", "clusters", "copies", "same", "outlier",
 										  "vanishing"};
-static const char *const metric_names[] = {"", "l2", "ip", "cosine", "l1"};
 
 #define F32		GG_ELEMENT_F32
 #define F16		GG_ELEMENT_F16
@@ -149,7 +148,7 @@ named(const char *what, const set_spec *spec)
 	static char name[200];
 
 	snprintf(name, sizeof(name), "%s %s %ux%u %s %s", what, shape_names[spec->kind], spec->n,
-			 spec->dim, metric_names[spec->metric], spec->element == F16 ? "f16" : "f32");
+			 spec->dim, harness_metrics[spec->metric], spec->element == F16 ? "f16" : "f32");
 	return name;
 }
 
@@ -329,7 +328,7 @@ walk_case(uint32_t clusters, uint32_t rows, uint32_t draws, gg_metric metric)
 	CHECK(found.walks[1].recall >= found.walks[0].recall - 0.015 * draws &&
 		  found.walks[1].recall >= 0.98 * draws,
 		  "%u clusters of %u, %s, %u draws: recall@10 %.4f, %u queries lost, %u pivots; over "
-		  "graphs of the CPU engine %.4f, %u, %u", clusters, rows, metric_names[metric], draws,
+		  "graphs of the CPU engine %.4f, %u, %u", clusters, rows, harness_metrics[metric], draws,
 		  found.walks[1].recall / draws, found.walks[1].lost, found.pivots[1],
 		  found.walks[0].recall / draws, found.walks[0].lost, found.pivots[0]);
 	free(centers);
@@ -358,7 +357,7 @@ near_copies_case(uint32_t groups, uint32_t dim, gg_metric metric, gg_element ele
 	build_both(&data, &params, 2, values, nq, &found);
 	CHECK(found.walks[1].lost <= found.walks[0].lost + nq / 500 && found.pivots[1] >= groups,
 		  "%u groups of 8 near copies x %u, %s: %u of %u lost, %u pivots; by the CPU engine %u, %u",
-		  groups, dim, metric_names[metric], found.walks[1].lost, nq, found.pivots[1],
+		  groups, dim, harness_metrics[metric], found.walks[1].lost, nq, found.pivots[1],
 		  found.walks[0].lost, found.pivots[0]);
 	free(values);
 	free((void *) data.rows);
@@ -520,7 +519,8 @@ grnnd_case(uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
 			others += graphs[0].adjacency[i] != graphs[1].adjacency[i];
 		CHECK(others <= stats[0].repaired + stats[1].repaired,
 			  "grnnd %ux%u %s %s, S %u, R %u, %u x %u, rho %g: %u edges are others, %u and %u "
-			  "nodes were repaired", n, dim, metric_names[metric], element == F16 ? "f16" : "f32",
+			  "nodes were repaired", n, dim, harness_metrics[metric],
+			  element == F16 ? "f16" : "f32",
 			  params->initial_neighbors, params->pool_capacity, params->outer_rounds,
 			  params->inner_rounds, (double) params->rho, others, stats[0].repaired,
 			  stats[1].repaired);

@@ -50,8 +50,7 @@ static void
 close_small(small *s)
 {
 	gg_cuda_engine.index_close(s->index);
-	free((void *) s->data.rows);
-	free(s->queries);
+	harness_free(&s->data, s->queries);
 	memset(s, 0, sizeof(*s));
 }
 

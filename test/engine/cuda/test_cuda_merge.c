@@ -54,7 +54,7 @@ beside_cpu(const harness_spec *spec, const gg_build_params *params, uint32_t per
 		recall[0] = recall_of(&data, &ours, &theirs, queries, nq);
 		recall[1] = recall_of(&data, &theirs, NULL, queries, nq);
 		CHECK(recall[0] >= recall[1] - 0.01, "%s, %s: recall %.4f, the CPU engine's %.4f", what,
-			  metric_names[data.metric], recall[0], recall[1]);
+			  harness_metrics[data.metric], recall[0], recall[1]);
 		gg_graph_free(&theirs);
 	}
 	gg_graph_free(&ours);

@@ -36,7 +36,6 @@
 #define WALKS 4u				/* greedy ones a query */
 
 static const gg_control control = {.threads = 2};
-static const char *const metric_names[] = {"", "l2", "ip", "cosine", "l1"};
 static uint32_t sms;
 
 /* Rows of these kinds, with each metric, take all ways that a walk and an exact search have. */
@@ -93,7 +92,7 @@ scene_open(scene *s, uint32_t nq, uint32_t npivots)
 	small_random random = {5};
 
 	memset(s, 0, sizeof(*s));
-	snprintf(s->name, sizeof(s->name), "%s, %s", metric_names[now.metric], kind->name);
+	snprintf(s->name, sizeof(s->name), "%s, %s", harness_metrics[now.metric], kind->name);
 	harness_data(&spec, &s->data, &s->queries, nq);
 	if (kind->huge)
 		((float *) s->data.rows)[7] = 1e12f;
@@ -510,7 +509,7 @@ build_open(build_scene *s, const harness_spec *spec, uint32_t length)
 	.outer_rounds = 2,.inner_rounds = 1};
 	harness_data(spec, &s->data, &s->queries, BUILD_NQ);
 	snprintf(s->name, sizeof(s->name), "%u x %u %s, lists of %u", spec->n, spec->dim,
-			 metric_names[s->data.metric], length);
+			 harness_metrics[s->data.metric], length);
 }
 
 static void
@@ -789,7 +788,7 @@ run(const char *what, void (*test) (void), gg_metric metric, int rows, uint32_t 
 	now.number = number;
 	if (number > 0)
 		snprintf(digits, sizeof(digits), " %u", number);
-	snprintf(name, sizeof(name), "%s%s, %s, %s", what, digits, metric_names[metric],
+	snprintf(name, sizeof(name), "%s%s, %s, %s", what, digits, harness_metrics[metric],
 			 row_kinds[rows].name);
 	harness_run(name, test);
 }
