@@ -46,8 +46,6 @@ typedef struct Merge
 	Run			runs[6 * GG_ARRAY_RUNS];
 } Merge;
 
-static GgMetaPageData now;		/* the directory */
-GgMetaPageData *const meta = &now;
 Counts		counts;
 static Shape shape;
 static uint64 asked;			/* rows that are to be inserted */
@@ -117,11 +115,9 @@ insert_pages(uint64 n)
 		draw_vectors(n);
 	while (n > 0)
 	{
-		BlockNumber blkno;
+		const BlockNumber blkno = insert_page();
 		uint32		more = 0;
 
-		(void) GgAllocateBlock(&relation, &relation, meta, GG_KIND_DELTA, &blkno);
-		GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
 		if (blkno + 1 == GgHighWater(meta))
 		{
 			more = n - 1;
@@ -140,7 +136,7 @@ insert_pages(uint64 n)
 			}
 		if (more > 0)
 			GgAddExtent(meta, blkno + 1, more, GG_NO_SEGMENT, GG_KIND_DELTA);
-		meta->delta_pages += 1 + more;
+		meta->delta_pages += more;
 		counts.inserted += (1 + more) * GgDeltaRowsPerPage(meta);
 		n -= 1 + more;
 		look();
@@ -501,15 +497,11 @@ void
 begin_index(const Shape *of)
 {
 	shape = *of;
-	memset(meta, 0, sizeof(*meta));
+	begin_directory(shape.dimensions);
 	memset(&counts, 0, sizeof(counts));
-	meta->dimensions = shape.dimensions;
 	meta->element = GG_ELEMENT_F32;
 	meta->graph_degree = 32;
 	meta->filter_words = shape.filter_words;
-	meta->next_id = 1;
-	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
-	server.nblocks = 1;
 	asked = 0;
 	hold_snapshot(false);
 	seen = calloc(shape.vectors + 1, sizeof(uint32));

@@ -33,7 +33,6 @@ typedef struct Counts
 	uint64		looks;
 } Counts;
 
-extern GgMetaPageData *const meta;
 extern Counts counts;
 
 /* An empty index, and a server without old snapshots. */

@@ -9,6 +9,7 @@
 #include "access/generic_xlog.h"
 #include "access/xlog.h"
 #include "catalog/catalog.h"
+#include "storage/extents.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
@@ -17,6 +18,9 @@ Server		server = {.next_xid = 100, .horizon = 3};
 static FormData_pg_class form = {.relpersistence = RELPERSISTENCE_UNLOGGED};
 static SMgrRelationData smgr;
 RelationData relation = {.rd_rel = &form, .rd_smgr = &smgr};
+static GgMetaPageData now;
+GgMetaPageData *const meta = &now;
+int			passed;
 
 char	   *BufferBlocks;
 Block	   *LocalBufferBlockPointers;
@@ -46,6 +50,60 @@ draw(uint32 below)
 	state ^= state >> 7;
 	state ^= state << 17;
 	return (uint32) ((state >> 32) % below);
+}
+
+void
+begin_directory(uint32 dimensions)
+{
+	memset(meta, 0, sizeof(*meta));
+	meta->dimensions = dimensions;
+	meta->next_id = 1;
+	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
+	server.nblocks = 1;
+}
+
+BlockNumber
+insert_page(void)
+{
+	BlockNumber blkno;
+
+	(void) GgAllocateBlock(&relation, &relation, meta, GG_KIND_DELTA, &blkno);
+	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
+	meta->delta_pages++;
+	return blkno;
+}
+
+void
+free_taken(void)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_TAKEN)
+		{
+			meta->extents[i].kind = GG_KIND_FREE;
+			meta->extents[i].segment = GG_NO_SEGMENT;
+			meta->extents[i].parked_xid = 0;
+		}
+	GgMergeFree(meta);
+}
+
+bool
+tried(void (*call) (void))
+{
+	jmp_buf		jump;
+	bool		done = setjmp(jump) == 0;
+
+	server.catch = &jump;
+	if (done)
+		call();
+	server.catch = NULL;
+	return done;
+}
+
+int
+finish(void)
+{
+	printf("%d passed, 0 failed\n", passed);
+	return 0;
 }
 
 /* ---- memory and errors -------------------------------------------------------------------- */

@@ -11,10 +11,6 @@
 
 #define PAGES				(100 * 1024 / 8 * 1024)	/* 100 GB */
 
-static GgMetaPageData now;
-static GgMetaPageData *const meta = &now;
-static int	passed;
-
 static void
 Check(bool ok, const char *what)
 {
@@ -27,11 +23,8 @@ static void
 Insert(void)
 {
 	uint64		before = server.zeroed;
-	BlockNumber blkno;
 
-	(void) GgAllocateBlock(&relation, &relation, meta, GG_KIND_DELTA, &blkno);
-	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
-	meta->delta_pages++;
+	(void) insert_page();
 	if (server.zeroed > before + 1)
 		fail("an insert added " UINT64_FORMAT " blocks", server.zeroed - before);
 }
@@ -77,9 +70,7 @@ main(void)
 	int			looks = 1;
 	BlockNumber length;
 
-	meta->dimensions = 100;
-	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
-	server.nblocks = 1;
+	begin_directory(100);
 	for (int i = 0; i < 1000; i++)
 		Insert();
 	Check(Take(PAGES, &end) == 0, "the relation is too short");
@@ -109,15 +100,8 @@ main(void)
 	 * A merge that ended with an error before the flip: its blocks are free, and used again but for
 	 * those behind the delta.
 	 */
-	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].kind == GG_KIND_TAKEN)
-		{
-			meta->extents[i].kind = GG_KIND_FREE;
-			meta->extents[i].segment = GG_NO_SEGMENT;
-			meta->extents[i].parked_xid = 0;
-		}
+	free_taken();
 	Check(Take(PAGES, &end) > PAGES - PAGES / 100, "free blocks are used");
 	printf("%u steps and %d looks at the directory for %u blocks\n", steps, looks, PAGES);
-	printf("%d passed, 0 failed\n", passed);
-	return 0;
+	return finish();
 }

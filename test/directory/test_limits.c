@@ -12,9 +12,6 @@
 
 #define FILLER				77	/* an owner of TAKEN blocks */
 
-static GgMetaPageData now;
-static GgMetaPageData *const meta = &now;
-static int	passed;
 
 /* In the server these are of files that know more of it. */
 uint64
@@ -54,63 +51,63 @@ Check(bool ok, const char *what)
 static void
 Fill(BlockNumber nblocks)
 {
-	memset(meta, 0, sizeof(*meta));
+	begin_directory(2000);
 	meta->version = GG_FORMAT_VERSION;
 	meta->algorithm = GG_ALGORITHM_CAGRA;
-	meta->dimensions = 2000;
 	meta->graph_degree = 32;
 	meta->next_id = FILLER + 1;
 	meta->delta_tail = InvalidBlockNumber;
-	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
 	GgAddExtent(meta, 1, nblocks - 1, FILLER, GG_KIND_TAKEN);
 	server.nblocks = nblocks;
 }
 
-/* Insert a row on a page of its own.  False: there is an error, and the directory is as before. */
+/* False: there is an error, and the directory is as before. */
 static bool
-Insert(void)
+Changed(void (*change) (void))
 {
 	GgMetaPageData copy = *meta;
-	BlockNumber blkno;
-	jmp_buf		jump;
 
-	server.catch = &jump;
-	if (setjmp(jump) != 0)
+	if (!tried(change))
 	{
-		server.catch = NULL;
 		*meta = copy;
 		return false;
 	}
-	(void) GgAllocateBlock(&relation, &relation, meta, GG_KIND_DELTA, &blkno);
-	server.catch = NULL;
-	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
-	meta->delta_pages++;
-	meta->delta_tail = blkno;
 	GgCheckDirectory(&relation, meta);
 	return true;
 }
 
-/* The same for blocks of an array.  *end: as GgTakeBlocks() has it. */
-static bool
-Take(uint32 npages, uint32 *taken, BlockNumber *end)
+static void
+InsertPage(void)
 {
-	GgBlocksWanted wanted = {.owner = 1, .least = 1, .whole = npages, .rest = npages,
-	.next = InvalidBlockNumber};
-	GgMetaPageData copy = *meta;
-	BlockNumber start;
-	jmp_buf		jump;
+	meta->delta_tail = insert_page();
+}
 
-	server.catch = &jump;
-	if (setjmp(jump) != 0)
-	{
-		server.catch = NULL;
-		*meta = copy;
-		return false;
-	}
-	*taken = GgTakeBlocks(&relation, &relation, meta, &wanted, &start, end);
-	server.catch = NULL;
-	GgCheckDirectory(&relation, meta);
-	return true;
+/* Insert a row on a page of its own. */
+static bool
+Insert(void)
+{
+	return Changed(InsertPage);
+}
+
+/* What TakeBlocks() takes, and how it comes out. */
+static GgBlocksWanted wanted = {.owner = 1, .least = 1, .next = InvalidBlockNumber};
+static uint32 taken;
+static BlockNumber end;
+
+static void
+TakeBlocks(void)
+{
+	BlockNumber start;
+
+	taken = GgTakeBlocks(&relation, &relation, meta, &wanted, &start, &end);
+}
+
+/* The same for blocks of an array. */
+static bool
+Take(uint32 npages)
+{
+	wanted.whole = wanted.rest = npages;
+	return Changed(TakeBlocks);
 }
 
 static void
@@ -139,19 +136,16 @@ TestInserts(void)
 static void
 TestMerges(void)
 {
-	BlockNumber end = 0;
-	uint32		taken = 0;
-
 	Fill(MaxBlockNumber - 3000);
-	Check(!Take(3001, &taken, &end), "a merge that has no room");
+	Check(!Take(3001), "a merge that has no room");
 	CheckRefusal("the limit, with a hint");
-	Check(Take(3000, &taken, &end) && taken == 0 && end == MaxBlockNumber, "one that just has");
+	Check(Take(3000) && taken == 0 && end == MaxBlockNumber, "one that just has");
 	while (server.nblocks < end)
 		GgLengthen(&relation, end);
-	Check(Take(3000, &taken, &end) && taken == 3000, "gets the last blocks");
+	Check(Take(3000) && taken == 3000, "gets the last blocks");
 	Check(GgHighWater(meta) == MaxBlockNumber, "the relation is full");
-	Check(!Take(1, &taken, &end), "there is no other");
-	Check(!Take(PG_UINT32_MAX, &taken, &end), "nor are there many");
+	Check(!Take(1), "there is no other");
+	Check(!Take(PG_UINT32_MAX), "nor are there many");
 }
 
 /* Segments of few vectors and so many rows each: how many are merged into one? */
@@ -206,6 +200,5 @@ main(void)
 	TestMerges();
 	TestRows();
 	TestDeadDelta();
-	printf("%d passed, 0 failed\n", passed);
-	return 0;
+	return finish();
 }

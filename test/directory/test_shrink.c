@@ -25,9 +25,6 @@ typedef struct Content
 } Content;
 
 static Content blocks[MOST_BLOCKS];
-static GgMetaPageData now;
-static GgMetaPageData *const meta = &now;
-static int	passed;
 static int	steps;
 static int	crashes;
 static int	held;
@@ -55,11 +52,9 @@ Spread(void)
 	uint32		pages[MOST_ARRAYS + 1] = {0};
 	BlockNumber next = 1;
 
-	memset(meta, 0, sizeof(*meta));
 	memset(blocks, 0, sizeof(blocks));
-	meta->dimensions = 100;
+	begin_directory(100);
 	meta->next_id = 1000;
-	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
 	for (int n = 0; n < narrays + (int) draw(100); n++)
 	{
 		int			array = draw(narrays + 1);
@@ -142,19 +137,6 @@ Check(const char *what)
 	passed++;
 }
 
-static void
-FreeTaken(void)
-{
-	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].kind == GG_KIND_TAKEN)
-		{
-			meta->extents[i].kind = GG_KIND_FREE;
-			meta->extents[i].segment = GG_NO_SEGMENT;
-			meta->extents[i].parked_xid = 0;
-		}
-	GgMergeFree(meta);
-}
-
 /* The directory says that blocks are free which are written next. */
 static void
 CheckNotParked(const GgMove *move)
@@ -198,7 +180,7 @@ Step(uint32 *moved)
 	static GgMoves moves;
 	uint32		flipped;
 
-	FreeTaken();
+	free_taken();
 	GgReleaseParked(&relation, &relation, meta);
 	/* snapshots end meanwhile */
 	if (draw(4) == 0)
@@ -263,7 +245,7 @@ Shrink(void)
 	do
 		server.horizon = ++server.next_xid;
 	while (Step(&moved));
-	FreeTaken();
+	free_taken();
 	GgReleaseParked(&relation, &relation, meta);
 	if (GgPlanMoves(meta, server.nblocks, false, &moves))
 	{
@@ -292,6 +274,5 @@ main(void)
 		   last_highest, rewritten);
 	if (crashes == 0 || held == 0 || last_highest == 0 || rewritten == 0)
 		fail("something never happened");
-	printf("%d passed, 0 failed\n", passed);
-	return 0;
+	return finish();
 }

@@ -19,7 +19,6 @@ typedef struct Case
 	uint16		words;			/* filter words */
 } Case;
 
-static int	passed;
 static int	failed;
 
 /* Blocks that are in use, or that an old snapshot keeps. */

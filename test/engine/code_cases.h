@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/engine/keys.h"
 #include "../../src/engine/request.h"
 #include "harness.h"
 
@@ -42,12 +41,11 @@ rows_make(rows *r, const harness_spec *spec, uint32_t nq)
 	gg_index   *index;
 
 	r->nq = nq;
-	r->truth = malloc((size_t) nq * K * sizeof(uint64_t));
 	harness_data(spec, &r->data, &r->queries, nq);
 	CHECK_OK(gg_cpu_engine.build(&r->data, &params, &three_threads, &r->graph, NULL), "build");
 	CHECK_OK(gg_cpu_engine.index_open(&r->data, NULL, NULL, &index), "index_open");
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, r->queries, nq, &three_threads, r->truth),
-			 "index_exact");
+	r->truth = harness_nearest(&gg_cpu_engine, index, K, NULL, r->queries, nq, &three_threads,
+							   "index_exact");
 	gg_cpu_engine.index_close(index);
 }
 
@@ -93,22 +91,17 @@ index_begin(const rows *r, gg_codes codes, gg_row_place place)
 {
 	gg_shape	shape = shape_of(r, codes, place);
 	uint64_t	list_bytes = (uint64_t) r->graph.degree * r->data.n * sizeof(uint32_t);
+	uint32_t   *pivots;
 	gg_index   *index;
 
 	CHECK_OK(engine->index_create(&shape, &index), "index_create");
 	CHECK(engine->index_bytes(index) == engine->shape_bytes(&shape), "bytes");
 	CHECK_OK(engine->index_write(index, GG_PART_ADJACENCY, 0, r->graph.adjacency, list_bytes),
 			 "lists");
-	for (uint32_t i = 0; i < r->graph.npivots; i++)
-	{
-		uint32_t	pivot[1 + GG_PIVOT_DEGREE];
-
-		pivot[0] = r->graph.pivots[i];
-		memcpy(pivot + 1, r->graph.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-			   GG_PIVOT_DEGREE * sizeof(uint32_t));
-		CHECK_OK(engine->index_write(index, GG_PART_PIVOTS, i * sizeof(pivot), pivot,
-									 sizeof(pivot)), "pivots");
-	}
+	pivots = harness_pivots(&r->graph);
+	CHECK_OK(engine->index_write(index, GG_PART_PIVOTS, 0, pivots, r->graph.npivots *
+								 (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t)), "pivots");
+	free(pivots);
 	for (uint32_t i = 0; i < r->data.n; i++)
 	{
 		uint64_t	head = i % 5 == 0 ? 0 : (uint64_t) i << 16 | UINT64_C(1) << 32;
@@ -132,10 +125,7 @@ index_make(const rows *r, gg_codes codes, gg_row_place place, const gg_control *
 static uint64_t *
 search(gg_index *index, const rows *r, const gg_search_params *params, const gg_control *control)
 {
-	uint64_t   *keys = malloc((size_t) r->nq * params->k * sizeof(uint64_t));
-
-	CHECK_OK(engine->index_search(index, params, r->queries, r->nq, control, keys), "index_search");
-	return keys;
+	return harness_found(engine, index, params, r->queries, r->nq, control, "index_search");
 }
 
 /* Places in which two answers name the same node. */
@@ -238,8 +228,7 @@ check_whole_rows(void)
 static void
 test_brought(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(2000, 4),.dim = 33,
-						 .metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 52};
+	harness_spec spec = {.n = harness_size(2000, 4), .dim = 33, .seed = 52};
 	const gg_search_params params = {.k = K,.itopk_size = ITOPK};
 	rows		r;
 	gg_index   *index;
@@ -253,13 +242,13 @@ test_brought(void)
 	{
 		uint64_t   *keys[2];
 
-		const gg_code_kind how = {spec.metric, spec.dim, kinds[kind], 99, mean_of_test};
+		const gg_code_kind how = {r.data.metric, spec.dim, kinds[kind], 99, mean_of_test};
 
 		CHECK_OK(gg_coder_init(&coder, &how), "gg_coder_init");
 		bytes = (uint64_t) r.data.n * coder.record_bytes;
 		codes = malloc(bytes);
 		for (uint32_t i = 0; i < r.data.n; i++)
-			gg_code_row(&coder, (const float *) r.data.rows + (size_t) i * spec.dim, spec.element,
+			gg_code_row(&coder, (const float *) r.data.rows + (size_t) i * spec.dim, r.data.element,
 						scratch, codes + (size_t) i * coder.record_bytes);
 		index = index_make(&r, kinds[kind], GG_ROWS_NONE, NULL);
 		keys[0] = search(index, &r, &params, NULL);

@@ -12,8 +12,6 @@
 #include "build_stages.h"
 #include "harness.h"
 
-static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
-
 /* One graph over the rows; what a graph promises is checked. */
 static inline void
 graph_case(const harness_spec *spec, const gg_build_params *params, const char *what)
@@ -24,28 +22,31 @@ graph_case(const harness_spec *spec, const gg_build_params *params, const char *
 
 	harness_data(spec, &data, NULL, 0);
 	if (CHECK_OK(gg_cpu_build(&data, params, &control, &graph, NULL), what))
-		harness_graph_check(&graph, data.n, params->graph_degree, false, what);
+		harness_graph_check(&graph, data.n, params->graph_degree,
+							params->algorithm == GG_ALGORITHM_CAGRA &&
+							data.n > 4 * params->graph_degree, what);
 	gg_graph_free(&graph);
+	CHECK(graph.adjacency == NULL && graph.npivots == 0, "%s: freed", what);
 	harness_free(&data, NULL);
 }
 
-/* Sets of 0 to 320 rows of every shape, with each of some parameters. */
+/* Sets of 0 to 320 rows of every shape, with each of some parameters; valgrind: each step-th. */
 static inline void
-tiny_cases(const gg_build_params *params, size_t count)
+tiny_cases(const gg_build_params *params, size_t count, size_t step)
 {
-	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 17, 31, 33, 65, 66, 320};
+	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 66,
+									 128, 320};
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i += harness_fewer() ? 4 : 1)
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i += harness_fewer() ? step : 1)
 		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
-			for (size_t p = 0; p < count; p++)
-			{
-				harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5,
-									 .metric = (gg_metric) (1 + i % 4),
-									 .element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,
-									 .seed = i};
+			for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
+				for (size_t p = 0; p < count; p++)
+				{
+					const harness_spec spec = {.shape = shape,.n = sizes[i],.dim = 5,
+						.metric = (gg_metric) (1 + i % 4),.element = element,.seed = i};
 
-				graph_case(&spec, &params[p], "tiny");
-			}
+					graph_case(&spec, &params[p], "tiny");
+				}
 }
 
 /* Sets whose near neighbours alone make no connected graph, with each of some parameters. */
@@ -69,8 +70,7 @@ connected_cases(const gg_build_params *params, size_t count)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
 		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n, 4), .dim = 16,
-							 .clusters = cases[i].clusters, .metric = GG_METRIC_L2,
-							 .element = GG_ELEMENT_F32, .seed = i};
+			.clusters = cases[i].clusters, .seed = i};
 
 		for (size_t p = 0; p < count; p++)
 			graph_case(&spec, &params[p], cases[i].what);
@@ -84,74 +84,44 @@ typedef struct recall_set
 	gg_dataset	data;
 	float	   *queries;
 	uint32_t	nq;
-	float	   *truth;			/* nq x 10 distances */
 } recall_set;
 
 /* recall@10 of searches at itopk 64 over a graph that is built by params. */
 static inline double
 recall_of(const recall_set *set, const gg_build_params *params)
 {
-	gg_search_params search = {.k = 10, .itopk_size = 64};
 	gg_control	control = {.threads = 2};
-	uint32_t	entries = set->nq * 10;
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * entries);
-	float	   *distances = malloc(sizeof(float) * entries);
-	gg_index   *index;
 	gg_graph	graph;
-	uint32_t	hits = 0;
+	double		recall;
 
 	CHECK_OK(gg_cpu_build(&set->data, params, &control, &graph, NULL), "recall");
-	CHECK_OK(gg_cpu_engine.index_open(&set->data, &graph, &control, &index), "recall");
-	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, set->queries, set->nq, &control, nodes,
-							distances), "recall");
-	for (uint32_t i = 0; i < entries; i++)
-		hits += distances[i] <= set->truth[i / 10 * 10 + 9];
-	gg_cpu_engine.index_close(index);
+	recall = harness_walk(&set->data, &graph, set->queries, set->nq, 64, "recall").recall;
 	gg_graph_free(&graph);
-	free(nodes);
-	free(distances);
-	return (double) hits / entries;
+	return recall;
 }
 
 /* judge() is called with sets of every metric, and number i of each. */
 static inline void
 recall_cases(void (*judge) (const recall_set *set, size_t i))
 {
-	static const struct
-	{
-		harness_shape shape;
-		uint32_t	clusters;
-		gg_metric	metric;
-		gg_element	element;
-	}			cases[] = {
-		{SHAPE_MANIFOLD, 20, GG_METRIC_L2, GG_ELEMENT_F32},
-		{SHAPE_MANIFOLD, 20, GG_METRIC_IP, GG_ELEMENT_F32},
-		{SHAPE_MANIFOLD, 20, GG_METRIC_COSINE, GG_ELEMENT_F16},
-		{SHAPE_MANIFOLD, 20, GG_METRIC_L1, GG_ELEMENT_F32},
-		{SHAPE_TIGHT, 50, GG_METRIC_L2, GG_ELEMENT_F32},
-		{SHAPE_UNIFORM, 1, GG_METRIC_L2, GG_ELEMENT_F16}
+	static const harness_spec cases[] = {
+		{.dim = 32},
+		{.dim = 32,.metric = GG_METRIC_IP},
+		{.dim = 32,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16},
+		{.dim = 32,.metric = GG_METRIC_L1},
+		{.dim = 32,.shape = SHAPE_TIGHT,.clusters = 50},
+		{.dim = 8,.shape = SHAPE_UNIFORM,.element = GG_ELEMENT_F16}
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(8000, 4),
-							 .dim = cases[i].shape == SHAPE_UNIFORM ? 8 : 32,
-							 .clusters = cases[i].clusters, .metric = cases[i].metric,
-							 .element = cases[i].element, .seed = 9 + i};
-		gg_control	control = {.threads = 2};
+		harness_spec spec = cases[i];
 		recall_set	set = {.nq = 200};
-		uint32_t   *nodes = malloc(sizeof(uint32_t) * set.nq * 10);
-		gg_index   *index;
 
-		set.truth = malloc(sizeof(float) * set.nq * 10);
+		spec.n = harness_size(8000, 4);
+		spec.seed = 9 + i;
 		harness_data(&spec, &set.data, &set.queries, set.nq);
-		CHECK_OK(gg_cpu_engine.index_open(&set.data, NULL, &control, &index), "recall");
-		CHECK_OK(harness_exact(&gg_cpu_engine, index, 10, NULL, set.queries, set.nq, &control,
-							   nodes, set.truth), "recall");
-		gg_cpu_engine.index_close(index);
 		judge(&set, i);
-		free(nodes);
-		free(set.truth);
 		harness_free(&set.data, set.queries);
 	}
 }

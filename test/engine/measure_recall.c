@@ -198,10 +198,9 @@ main(int argc, char **argv)
 	}
 	if (made)
 	{
-		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = (uint32_t) atoi(argv[2]),
-			.dim = (uint32_t) atoi(argv[3]),.latent = (uint32_t) atoi(argv[4]),
-			.clusters = (uint32_t) atoi(argv[5]),.metric = parse_metric(argv[6]),
-		.element = GG_ELEMENT_F32,.seed = 1};
+		harness_spec spec = {.n = (uint32_t) atoi(argv[2]), .dim = (uint32_t) atoi(argv[3]),
+			.latent = (uint32_t) atoi(argv[4]), .clusters = (uint32_t) atoi(argv[5]),
+			.metric = parse_metric(argv[6]), .seed = 1};
 
 		nq = MADE_QUERIES;
 		harness_data(&spec, &data, &queries, nq);

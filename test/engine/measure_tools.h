@@ -68,6 +68,7 @@ copied_index(const gg_dataset *data, const gg_graph *graph, gg_codes codes)
 						 .metric = data->metric,.degree = graph->degree,
 						 .npivots = graph->npivots,.codes = codes};
 	size_t		row_bytes = data->dim * gg_element_size(data->element);
+	uint32_t   *pivots = harness_pivots(graph);
 	double		began;
 	gg_index   *index;
 
@@ -75,16 +76,9 @@ copied_index(const gg_dataset *data, const gg_graph *graph, gg_codes codes)
 	need_ok(gg_cpu_engine.index_write(index, GG_PART_ROWS, 0, data->rows, data->n * row_bytes));
 	need_ok(gg_cpu_engine.index_write(index, GG_PART_ADJACENCY, 0, graph->adjacency,
 									  (uint64_t) data->n * graph->degree * sizeof(uint32_t)));
-	for (uint32_t i = 0; i < graph->npivots; i++)
-	{
-		uint64_t	at = (uint64_t) i * (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t);
-
-		need_ok(gg_cpu_engine.index_write(index, GG_PART_PIVOTS, at, &graph->pivots[i],
-										  sizeof(uint32_t)));
-		need_ok(gg_cpu_engine.index_write(index, GG_PART_PIVOTS, at + sizeof(uint32_t),
-										  graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-										  GG_PIVOT_DEGREE * sizeof(uint32_t)));
-	}
+	need_ok(gg_cpu_engine.index_write(index, GG_PART_PIVOTS, 0, pivots, (uint64_t) graph->npivots *
+									  (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t)));
+	free(pivots);
 	began = harness_processor_seconds();
 	need_ok(gg_cpu_engine.index_finish(index, data->n, NULL));
 	if (codes != GG_CODES_NONE)

@@ -16,8 +16,6 @@
 static const gg_engine *merge_engine = &gg_cpu_engine;
 static uint32_t merge_scale = 1;
 
-static const char *const metric_names[] = {"", "l2", "ip", "cosine", "l1"};
-
 /* Slow checkers run every second case. */
 static size_t
 case_step(void)
@@ -73,11 +71,26 @@ make_sides(sides *s, const gg_dataset *data, const uint32_t *ends, uint8_t npart
 	}
 }
 
+/* The same for parts that end at these shares of the rows; 0: there are no more. */
 static void
-free_sides(sides *s)
+make_parts(sides *s, const gg_dataset *data, const uint32_t *percent, uint8_t most,
+		   const gg_build_params *params)
+{
+	uint32_t	ends[4];
+	uint8_t		nparts = 0;
+
+	for (; nparts < most && percent[nparts] > 0; nparts++)
+		ends[nparts] = (uint32_t) ((uint64_t) data->n * percent[nparts] / 100);
+	make_sides(s, data, ends, nparts, params);
+}
+
+/* And of the data set, and its queries if there are some. */
+static void
+free_sides(sides *s, gg_dataset *data, float *queries)
 {
 	free(s->parts);
 	free(s->lists);
+	harness_free(data, queries);
 }
 
 static gg_status
@@ -88,13 +101,6 @@ merge_by(const gg_dataset *data, const sides *s, const gg_build_params *params, 
 	gg_merge_input input = {s->parts, s->lists, s->degree, way};
 
 	return merge_engine->merge(data, &input, params, &control, graph, NULL);
-}
-
-static gg_status
-merge(const gg_dataset *data, const sides *s, const gg_build_params *params, int threads,
-	  gg_graph *graph)
-{
-	return merge_by(data, s, params, GG_MERGE_AUTO, threads, graph);
 }
 
 /* Merge in a way; false: it failed. */
@@ -108,59 +114,18 @@ merge_way(const gg_dataset *data, const sides *s, const gg_build_params *params,
 	return true;
 }
 
-static bool
-same_bytes(const gg_graph *a, const gg_graph *b)
-{
-	return a->npivots == b->npivots &&
-		memcmp(a->adjacency, b->adjacency, sizeof(uint32_t) * a->n * a->degree) == 0 &&
-		memcmp(a->pivots, b->pivots, sizeof(uint32_t) * a->npivots) == 0 &&
-		memcmp(a->pivot_adjacency, b->pivot_adjacency,
-			   sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
-}
-
-/* Distances of the ten nearest rows of each query; the caller frees them. */
-static float *
-exact_truth(const gg_dataset *data, const float *queries, uint32_t nq, const char *what)
-{
-	gg_control	control = {.threads = 2};
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *truth = malloc(sizeof(float) * nq * 10);
-	gg_index   *index;
-
-	CHECK_OK(gg_cpu_engine.index_open(data, NULL, &control, &index), what);
-	CHECK_OK(harness_exact(&gg_cpu_engine, index, 10, NULL, queries, nq, &control, nodes, truth),
-			 what);
-	gg_cpu_engine.index_close(index);
-	free(nodes);
-	return truth;
-}
-
 /*
  * recall@10 at itopk 64.  entries: NULL, or the graph through whose pivots all enter: where engines
  * are compared, their draws of pivots are not.
  */
 static double
 recall_of(const gg_dataset *data, const gg_graph *graph, const gg_graph *entries,
-		  const float *queries, uint32_t nq, const float *truth)
+		  const float *queries, uint32_t nq)
 {
 	gg_graph	walked = entries != NULL ? *entries : *graph;
-	gg_search_params search = {.k = 10,.itopk_size = 64};
-	gg_control	control = {.threads = 2};
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *distances = malloc(sizeof(float) * nq * 10);
-	gg_index   *index;
-	uint32_t	hits = 0;
 
 	walked.adjacency = graph->adjacency;
-	CHECK_OK(gg_cpu_engine.index_open(data, &walked, &control, &index), "recall");
-	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, queries, nq, &control, nodes,
-							distances), "recall");
-	for (uint32_t i = 0; i < nq * 10; i++)
-		hits += distances[i] <= truth[i / 10 * 10 + 9];
-	gg_cpu_engine.index_close(index);
-	free(nodes);
-	free(distances);
-	return (double) hits / (nq * 10);
+	return harness_walk(data, &walked, queries, nq, 64, "recall").recall;
 }
 
 /* ---- recall --------------------------------------------------------------------- */
@@ -180,10 +145,7 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 	const uint32_t nq = 200;
 	gg_control	control = {.threads = 2};
 	gg_build_params params = params_32;
-	float	   *truth;
 	harness_spec spec = c->spec;
-	uint32_t	ends[4];
-	uint8_t		nparts = 0;
 	gg_dataset	data;
 	gg_graph	graph,
 				other;
@@ -194,29 +156,23 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 
 	spec.n = rows;
 	harness_data(&spec, &data, &queries, nq);
-	for (; nparts < 4 && c->percent[nparts] > 0; nparts++)
-		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
-	make_sides(&s, &data, ends, nparts, &params);
-	truth = exact_truth(&data, queries, nq, c->what);
+	make_parts(&s, &data, c->percent, 4, &params);
 	CHECK_OK(gg_cpu_build(&data, &params, &control, &other, NULL), c->what);
-	anew = recall_of(&data, &other, NULL, queries, nq, truth);
+	anew = recall_of(&data, &other, NULL, queries, nq);
 	for (int init = 0; init < (random ? 2 : 1); init++)
 	{
 		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
-		if (!CHECK_OK(merge(&data, &s, &params, 2, &graph), c->what))
+		if (!merge_way(&data, &s, &params, GG_MERGE_AUTO, &graph, c->what))
 			continue;
-		harness_graph_check(&graph, data.n, params.graph_degree, false, c->what);
 		merged[init] = recall_of(&data, &graph, merge_engine == &gg_cpu_engine ? NULL : &other,
-								 queries, nq, truth);
+								 queries, nq);
 		gg_graph_free(&graph);
 		CHECK(merged[init] >= c->least && merged[init] >= anew - 0.01,
 			  "%s: recall %.4f, built anew %.4f, %s", c->what, merged[init], anew,
 			  init == 0 ? "from cells" : "from random rows");
 	}
 	gg_graph_free(&other);
-	free_sides(&s);
-	free(truth);
-	harness_free(&data, queries);
+	free_sides(&s, &data, queries);
 }
 
 #define F32		GG_ELEMENT_F32
@@ -322,9 +278,6 @@ run_search_case(const search_case *c)
 	gg_control	control = {.threads = 2};
 	gg_build_params params = params_32;
 	harness_spec spec = c->spec;
-	float	   *truth;
-	uint32_t	ends[3];
-	uint8_t		nparts = 0;
 	gg_dataset	data;
 	gg_graph	anew,
 				graph,
@@ -337,29 +290,24 @@ run_search_case(const search_case *c)
 	params.intermediate_graph_degree = 2 * c->degree;
 	spec.n = harness_size(spec.n, harness_fewer() ? 7 : 2);
 	harness_data(&spec, &data, &queries, nq);
-	for (; nparts < 3 && c->percent[nparts] > 0; nparts++)
-		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
-	make_sides(&s, &data, ends, nparts, &params);
-	truth = exact_truth(&data, queries, nq, c->what);
+	make_parts(&s, &data, c->percent, 3, &params);
 	/* what takes the emulated device longest */
 	CHECK_OK((harness_fewest() ? &gg_cpu_engine : merge_engine)->build(&data, &params, &control,
 																	   &anew, NULL), c->what);
 	if (merge_way(&data, &s, &params, auto_or_search(), &graph, c->what) &&
 		merge_way(&data, &s, &params, GG_MERGE_SEARCH, &again, c->what))
 	{
-		const double had = recall_of(&data, &anew, NULL, queries, nq, truth);
-		const double has = recall_of(&data, &graph, NULL, queries, nq, truth);
+		const double had = recall_of(&data, &anew, NULL, queries, nq);
+		const double has = recall_of(&data, &graph, NULL, queries, nq);
 
 		CHECK(has >= had - c->within, "%s: recall %.4f, built anew %.4f", c->what, has, had);
 		/* so it was by search, and in both runs the same */
-		CHECK(same_bytes(&graph, &again), "%s: two runs differ", c->what);
+		CHECK(harness_graphs_equal(&graph, &again), "%s: two runs differ", c->what);
 		gg_graph_free(&again);
 	}
 	gg_graph_free(&graph);
 	gg_graph_free(&anew);
-	free_sides(&s);
-	free(truth);
-	harness_free(&data, queries);
+	free_sides(&s, &data, queries);
 }
 
 static void
@@ -369,35 +317,41 @@ test_by_search(void)
 		run_search_case(&search_cases[i]);
 }
 
+/* Parts of so many rows, numbers a and b of some sizes, and rows of no part. */
+static void
+tiny_case(const uint32_t *sizes, int a, int b, uint32_t loose, gg_build_params params,
+		  gg_merge_way way)
+{
+	const harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
+		.n = sizes[a] + sizes[b] + loose,.dim = 5,.metric = (gg_metric) (1 + (a + b) % 4),
+		.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
+	const uint32_t ends[2] = {sizes[a], sizes[a] + sizes[b]};
+	gg_dataset	data;
+	gg_graph	graph;
+	sides		s;
+
+	params.graph_degree = a % 2 ? 32 : 4;
+	harness_data(&spec, &data, NULL, 0);
+	make_sides(&s, &data, ends, 2, &params);
+	(void) merge_way(&data, &s, &params, way, &graph, "tiny");
+	gg_graph_free(&graph);
+	free_sides(&s, &data, NULL);
+}
+
 /* Few and many of either, one part that has all rows, and none that has any. */
 static void
 test_by_search_tiny(void)
 {
 	static const uint32_t sizes[] = {0, 1, 2, 9, 40};
-	const int	nsizes = sizeof(sizes) / sizeof(sizes[0]);
 
-	for (int a = 0; a < nsizes; a++)
-		for (int b = 0; b < nsizes; b++)
+	for (int a = 0; a < 5; a++)
+		for (int b = 0; b < 5; b++)
 		{
-			harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
-				.n = sizes[a] + sizes[b] + (uint32_t) (a % 2),.dim = 5,
-				.metric = (gg_metric) (1 + (a + b) % 4),
-				.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
 			gg_build_params params = params_32;
-			uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
-			gg_dataset	data;
-			gg_graph	graph;
-			sides		s;
 
-			params.graph_degree = a % 2 ? 32 : 4;
 			params.algorithm = b == 3 ? GG_ALGORITHM_TSDG : b == 4 ? GG_ALGORITHM_GRNND :
 				GG_ALGORITHM_CAGRA;
-			harness_data(&spec, &data, NULL, 0);
-			make_sides(&s, &data, ends, 2, &params);
-			(void) merge_way(&data, &s, &params, GG_MERGE_SEARCH, &graph, "tiny, by search");
-			gg_graph_free(&graph);
-			free_sides(&s);
-			harness_free(&data, NULL);
+			tiny_case(sizes, a, b, (uint32_t) (a % 2), params, GG_MERGE_SEARCH);
 		}
 }
 
@@ -408,15 +362,13 @@ test_by_search_tiny(void)
 static void
 test_by_search_apart(void)
 {
-	harness_spec spec = {.n = harness_size(7000, 4),.dim = 24,.metric = GG_METRIC_L2,
-	.element = GG_ELEMENT_F32,.seed = 81};
+	harness_spec spec = {.n = harness_size(7000, 4), .dim = 24, .seed = 81};
 	const uint32_t nq = spec.n >= 1000 ? 100 : spec.n / 10;
 
 	/* of one part, of none */
 	for (int loose = harness_fewer(); loose < 2; loose++)
 	{
 		uint32_t	ends[2] = {spec.n / 10 * 9, spec.n};
-		float	   *truth;
 		gg_dataset	data;
 		gg_graph	graph;
 		float	   *rows;
@@ -429,18 +381,15 @@ test_by_search_apart(void)
 			rows[i] += 50;
 		queries = rows + (size_t) ends[0] * data.dim;
 		make_sides(&s, &data, ends, loose ? 1 : 2, &params_32);
-		truth = exact_truth(&data, queries, nq, "apart");
 		if (merge_way(&data, &s, &params_32, GG_MERGE_SEARCH, &graph, "apart"))
 		{
-			const double recall = recall_of(&data, &graph, NULL, queries, nq, truth);
+			const double recall = recall_of(&data, &graph, NULL, queries, nq);
 
 			CHECK(recall >= 0.98, "rows apart from the base, %s: recall %.4f",
 				  loose ? "of no part" : "of one part", recall);
 		}
 		gg_graph_free(&graph);
-		free_sides(&s);
-		free(truth);
-		harness_free(&data, NULL);
+		free_sides(&s, &data, NULL);
 	}
 }
 
@@ -450,32 +399,16 @@ static void
 test_tiny(void)
 {
 	static const uint32_t sizes[] = {0, 1, 2, 3, 5, 17, 40, 130};
-	const int	nsizes = sizeof(sizes) / sizeof(sizes[0]);
 
-	for (int a = 0; a < nsizes; a++)
-		for (int b = 0; b < nsizes; b += harness_fewer() ? 3 : 1)
-			for (int loose = 0; loose < 3; loose += 2)
+	for (int a = 0; a < 8; a++)
+		for (int b = 0; b < 8; b += harness_fewer() ? 3 : 1)
+			for (uint32_t loose = 0; loose < 3; loose += 2)
 			{
-				harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
-					.n = sizes[a] + sizes[b] + (uint32_t) loose,.dim = 5,
-					.metric = (gg_metric) (1 + (a + b) % 4),
-					.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
 				gg_build_params params = params_32;
-				uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
-				gg_dataset	data;
-				gg_graph	graph;
-				sides		s;
 
-				params.graph_degree = a % 2 ? 32 : 4;
 				params.intermediate_graph_degree = b % 2 ? 64 : 33;
 				params.init = loose ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS;
-				harness_data(&spec, &data, NULL, 0);
-				make_sides(&s, &data, ends, 2, &params);
-				if (CHECK_OK(merge(&data, &s, &params, 2, &graph), "tiny"))
-					harness_graph_check(&graph, data.n, params.graph_degree, false, "tiny");
-				gg_graph_free(&graph);
-				free_sides(&s);
-				harness_free(&data, NULL);
+				tiny_case(sizes, a, b, loose, params, GG_MERGE_AUTO);
 			}
 }
 
@@ -483,8 +416,7 @@ test_tiny(void)
 static void
 test_small_side(void)
 {
-	harness_spec spec = {.n = merge_size(7000),.dim = 16,.metric = GG_METRIC_L2,
-	.element = GG_ELEMENT_F32,.seed = 4};
+	harness_spec spec = {.n = merge_size(7000), .dim = 16, .seed = 4};
 
 	for (uint32_t small = 1; small <= 9; small += 4)
 	{
@@ -498,22 +430,21 @@ test_small_side(void)
 
 		harness_data(&spec, &data, NULL, 0);
 		make_sides(&s, &data, ends, 2, &params_32);
-		CHECK_OK(merge(&data, &s, &params_32, 2, &graph), "small side");
+		CHECK_OK(merge_by(&data, &s, &params_32, GG_MERGE_AUTO, 2, &graph), "small side");
 		CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &index), "small side");
 		for (uint32_t row = data.n - small; row < data.n; row++)
 		{
-			uint32_t	node;
-			float		distance;
+			uint64_t	key;
 
-			CHECK_OK(harness_search(&gg_cpu_engine, index, &search, (const float *) data.rows +
-									(size_t) row * 16, 1, &control, &node, &distance),
-					 "small side");
-			CHECK(node == row, "row %u of a side of %u: found %u", row, small, node);
+			CHECK_OK(gg_cpu_engine.index_search(index, &search,
+												(const float *) data.rows + (size_t) row * 16, 1,
+												&control, &key), "small side");
+			CHECK(key_node(key) == row, "row %u of a side of %u: found %u", row, small,
+				  key_node(key));
 		}
 		gg_cpu_engine.index_close(index);
 		gg_graph_free(&graph);
-		free_sides(&s);
-		harness_free(&data, NULL);
+		free_sides(&s, &data, NULL);
 	}
 }
 
@@ -530,8 +461,7 @@ untidy_rows(void)
 static void
 test_untidy_lists(void)
 {
-	harness_spec spec = {.n = untidy_rows(),.dim = harness_fewer() ? 3 : 16,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 6};
+	harness_spec spec = {.n = untidy_rows(), .dim = harness_fewer() ? 3 : 16, .seed = 6};
 	uint32_t	ends[2] = {spec.n / 2, spec.n};
 	gg_build_params base = params_32;
 	harness_random random = {1};
@@ -574,102 +504,61 @@ test_untidy_lists(void)
 		gg_build_params params = base;
 
 		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
-		if (CHECK_OK(merge(&data, &s, &params, 2, &graph), "untidy"))
-			harness_graph_check(&graph, data.n, params.graph_degree, false, "untidy");
+		(void) merge_way(&data, &s, &params, GG_MERGE_AUTO, &graph, "untidy");
 		gg_graph_free(&graph);
 	}
-	free_sides(&s);
-	harness_free(&data, NULL);
+	free_sides(&s, &data, NULL);
 }
 
 /* ---- determinism ---------------------------------------------------------------- */
 
 static void
-same_graphs(const harness_spec *spec, const char *what)
+same_graphs(const recall_case *c)
 {
-	gg_build_params params = params_32;
-	uint32_t	ends[2] = {spec->n / 10 * 7, spec->n / 100 * 95};
+	harness_spec spec = c->spec;
 	gg_dataset	data;
-	gg_graph	first = {0};
+	gg_graph	graphs[2] = {{0}, {0}};
 	sides		s;
 
-	harness_data(spec, &data, NULL, 0);
-	make_sides(&s, &data, ends, 2, &params);
+	spec.n = harness_size(spec.n, 15);
+	harness_data(&spec, &data, NULL, 0);
+	make_parts(&s, &data, c->percent, 4, &params_32);
 	/* by one thread and by three */
-	for (int threads = 1; threads <= 3; threads += 2)
-	{
-		gg_graph	graph;
-
-		if (!CHECK_OK(merge_by(&data, &s, &params, GG_MERGE_SEARCH, threads, &graph), what))
-			continue;
-		if (threads == 1)
-		{
-			first = graph;
-			continue;
-		}
-		CHECK(same_bytes(&first, &graph), "%s, %s: %d threads make another graph", what,
-			  metric_names[spec->metric], threads);
-		gg_graph_free(&graph);
-	}
-	gg_graph_free(&first);
-	free_sides(&s);
-	harness_free(&data, NULL);
+	if (CHECK_OK(merge_by(&data, &s, &params_32, GG_MERGE_SEARCH, 1, &graphs[0]), c->what) &&
+		CHECK_OK(merge_by(&data, &s, &params_32, GG_MERGE_SEARCH, 3, &graphs[1]), c->what))
+		CHECK(harness_graphs_equal(&graphs[0], &graphs[1]),
+			  "%s, %s: three threads make another graph", c->what, harness_metrics[data.metric]);
+	gg_graph_free(&graphs[0]);
+	gg_graph_free(&graphs[1]);
+	free_sides(&s, &data, NULL);
 }
 
 static void
 test_determinism(void)
 {
-	static const struct
-	{
-		harness_shape shape;
-		gg_metric	metric;
-		gg_element	element;
-		uint32_t	n;
-		uint32_t	dim;
-		const char *what;
-	}			cases[] = {
-		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F32, 7000, 24, "few others"},
-		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F16, 7000, 24, "copies"},
-		{SHAPE_EQUAL, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 8, "equal"},
-		/* more of them than are compared pair by pair */
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 21000, 24, "many others"},
-		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F16, 21000, 24, "copies, many others"},
-		{SHAPE_TIGHT, GG_METRIC_IP, GG_ELEMENT_F32, 21000, 24, "tight, many others"},
-		{SHAPE_MANIFOLD, GG_METRIC_L1, GG_ELEMENT_F32, 21000, 8, "many others"},
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 21000, 1100, "wide, many others"}
+	static const recall_case cases[] = {
+		{"few others", SPEC(7000, IP, F32, 30,.dim = 24), {70, 95}, 0},
+		{"copies", SPEC(7000, COSINE, F16, 31,.dim = 24,.shape = SHAPE_COPIES), {70, 95}, 0},
+		{"equal", SPEC(3000, L1, F32, 32,.dim = 8,.shape = SHAPE_EQUAL), {70, 95}, 0},
+		/* more of them than are compared pair by pair, and as few of the base as do for that */
+		{"many others", SPEC(9100, L2, F32, 33,.dim = 24), {30, 95}, 0},
+		{"copies, many others", SPEC(9100, COSINE, F16, 34,.dim = 24,.shape = SHAPE_COPIES),
+		{30, 95}, 0},
+		{"tight, many others", SPEC(9100, IP, F32, 35,.dim = 24,.shape = SHAPE_TIGHT), {30, 95}, 0},
+		{"many others", SPEC(9100, L1, F32, 36,.dim = 8), {30, 95}, 0},
+		{"wide, many others", SPEC(9100, L2, F32, 37,.dim = 1100), {30, 95}, 0}
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-	{
-		harness_spec spec = {.shape = cases[i].shape,.n = harness_size(cases[i].n, 15),
-			.dim = cases[i].dim,.metric = cases[i].metric,.element = cases[i].element,
-		.seed = 30 + i};
-
-		same_graphs(&spec, cases[i].what);
-	}
+		same_graphs(&cases[i]);
 }
 
 /* ---- ends ----------------------------------------------------------------------- */
 
-typedef struct watch
-{
-	uint64_t	asked;
-	uint64_t	cancel_at;
-} watch;
-
-static bool
-watch_cancelled(void *ctx)
-{
-	watch	   *w = ctx;
-
-	return ++w->asked == w->cancel_at;
-}
-
 static void
 test_cancel(void)
 {
-	harness_spec spec = {.n = merge_size(7000),.dim = harness_fewest() ? 60 : 300,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 3};
+	harness_spec spec = {.n = merge_size(7000), .dim = harness_fewest() ? 60 : 300, .seed = 3};
 	uint32_t	ends[2] = {spec.n / 2, spec.n};
 	gg_dataset	data;
 	sides		s;
@@ -679,8 +568,8 @@ test_cancel(void)
 	/* anew, by search */
 	for (int way = 0; way < 2; way++)
 	{
-		watch		w = {0};
-		gg_control	control = {.cancelled = watch_cancelled,.ctx = &w,.threads = 2};
+		harness_watch w = {0};
+		gg_control	control = {.cancelled = harness_cancelled,.ctx = &w,.threads = 2};
 		gg_merge_input input = {s.parts, s.lists, s.degree,
 		way == 1 ? GG_MERGE_SEARCH : GG_MERGE_AUTO};
 		gg_build_params params = params_32;
@@ -705,8 +594,7 @@ test_cancel(void)
 			gg_graph_free(&graph);
 		}
 	}
-	free_sides(&s);
-	harness_free(&data, NULL);
+	free_sides(&s, &data, NULL);
 }
 
 static bool

@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define K			10
-#define ITOPK		64
 #define DEGREE		32
 
 typedef struct lengths
@@ -46,44 +44,16 @@ static void *
 draw(const lengths *of, gg_element element, uint32_t n, bool stretched, uint64_t seed)
 {
 	harness_random random = {seed};
-	void	   *rows = malloc((size_t) n * of->dim * gg_element_size(element));
+	const size_t count = (size_t) n * of->dim;
+	float	   *values = malloc(sizeof(float) * count);
+	void	   *rows;
 
-	for (uint32_t i = 0; i < n; i++)
-		for (uint32_t d = 0; d < of->dim; d++)
-		{
-			const bool	is_long = stretched && of->one_in > 0 && i % of->one_in == 7;
-			const float x = (float) harness_normal(&random) * (is_long ? of->by : 1);
-			const size_t at = (size_t) i * of->dim + d;
-
-			if (element == GG_ELEMENT_F16)
-				((uint16_t *) rows)[at] = gg_float_to_half(x);
-			else
-				((float *) rows)[at] = x;
-		}
+	for (size_t i = 0; i < count; i++)
+		values[i] = (float) harness_normal(&random) *
+			(stretched && of->one_in > 0 && i / of->dim % of->one_in == 7 ? of->by : 1);
+	rows = harness_stored(values, count, element);
+	free(values);
 	return rows;
-}
-
-static double
-recall(const gg_dataset *data, const gg_graph *graph, const float *queries, uint32_t nq)
-{
-	const gg_search_params search = {.k = K, .itopk_size = ITOPK};
-	uint64_t   *keys = malloc(sizeof(uint64_t) * nq * K);
-	uint64_t   *exact = malloc(sizeof(uint64_t) * nq * K);
-	uint64_t	hits = 0;
-	gg_index   *index;
-
-	CHECK_OK(gg_cpu_engine.index_open(data, graph, &two_threads, &index), "open");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, nq, &two_threads, keys),
-			 "search");
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, nq, &two_threads, exact),
-			 "exact search");
-	for (uint32_t q = 0; q < nq; q++)
-		for (uint32_t i = 0; i < K; i++)
-			hits += keys[q * K + i] <= exact[q * K + K - 1];
-	gg_cpu_engine.index_close(index);
-	free(keys);
-	free(exact);
-	return (double) hits / (nq * K);
 }
 
 /* The last rows, one of so many, into the graph of the others. */
@@ -187,7 +157,7 @@ graph_recall(const product_set *set, gg_graph *graph, const char *what)
 	double		found;
 
 	harness_graph_check(graph, set->data.n, DEGREE, true, what);
-	found = recall(&set->data, graph, set->queries, set->nq);
+	found = harness_walk(&set->data, graph, set->queries, set->nq, 64, what).recall;
 	gg_graph_free(graph);
 	return found;
 }

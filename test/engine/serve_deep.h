@@ -48,8 +48,8 @@ typedef struct deep_spec
 {
 	uint32_t	n;
 	uint32_t	dim;
-	gg_metric	metric;
-	gg_element	element;
+	gg_metric	metric;			/* 0: L2 */
+	gg_element	element;		/* 0: float32 */
 	bool		offsets;
 	bool		coarse;			/* few distinct values: distances tie, and are exact */
 	uint32_t	spare;			/* rows that there is memory for beyond n */
@@ -330,31 +330,34 @@ deep_write_graph(deep_scene *s)
 }
 
 static inline bool
-deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double tolerance)
+deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *given, double tolerance)
 {
-	const gg_shape shape_of_rows = {.capacity = spec->n + spec->spare,.dim = spec->dim,
-									.element = spec->element,.metric = spec->metric,
-									.degree = spec->graph,.npivots = spec->graph,
-									.codes = spec->codes,.code_seed = DEEP_CODE_SEED,
-									.code_mean = spec->mean,
-									.row_place = spec->codes != GG_CODES_NONE ? GG_ROWS_NONE :
-									GG_ROWS_DEVICE};
-	gg_shape	shape = shape_of_rows;
-	uint64_t	random = spec->n * 31 + spec->dim;
+	const deep_spec *const spec = &s->spec;
+	gg_shape	shape;
+	uint64_t	bytes;
+	uint64_t	random = given->n * 31 + given->dim;
 
 	memset(s, 0, sizeof(*s));
 	s->engine = engine;
-	s->spec = *spec;
+	s->spec = *given;
+	s->spec.metric = given->metric ? given->metric : GG_METRIC_L2;
+	s->spec.element = given->element ? given->element : GG_ELEMENT_F32;
 	s->tolerance = spec->coarse && spec->metric != GG_METRIC_COSINE ? 0 : tolerance;
 	deep_rows(s, &random);
 	deep_vectors(s, &random);
 	deep_new_query(s, &random);
 	s->matches = malloc(spec->n);
 	s->sorted = malloc(spec->n * sizeof(uint64_t));
+	shape = (gg_shape) {.capacity = spec->n + spec->spare,.dim = spec->dim,
+		.element = spec->element,.metric = spec->metric,.degree = spec->graph,
+		.npivots = spec->graph,.codes = spec->codes,.code_seed = DEEP_CODE_SEED,
+		.code_mean = spec->mean,
+		.row_place = spec->codes != GG_CODES_NONE ? GG_ROWS_NONE : GG_ROWS_DEVICE};
+	bytes = engine->shape_bytes(&shape);
 	shape.rows = s->stride;
 	shape.words = DEEP_WORDS;
 	shape.offsets = spec->offsets;
-	CHECK(engine->shape_bytes(&shape) >= engine->shape_bytes(&shape_of_rows) +
+	CHECK(engine->shape_bytes(&shape) >= bytes +
 		  (uint64_t) s->stride * 8 * (1 + DEEP_WORDS) + (spec->offsets ? spec->n * 4 : 0),
 		  "a shape counts heads, offsets and words");
 	if (!CHECK_OK(engine->index_create(&shape, &s->index), "index_create"))
@@ -378,6 +381,8 @@ deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double 
 static inline void
 deep_free(deep_scene *s)
 {
+	if (s->region.memory != NULL)
+		bulk_close(&s->region);
 	s->engine->index_close(s->index);
 	free(s->vectors);
 	free(s->query);
@@ -421,42 +426,6 @@ deep_open(deep_scene *s)
 
 /* ---- what is to be found --------------------------------------------------------- */
 
-static inline bool
-deep_condition_holds(const deep_scene *s, const gg_filter *filter, const gg_condition *c,
-					 uint32_t row)
-{
-	const bool	null = (s->heads[row] >> (48 + c->column) & 1) != 0;
-	const int64_t *values = filter->values + c->first_value;
-	const int64_t *word = s->words + (size_t) c->word * s->stride + row;
-	bool		found = false;
-
-	if (c->kind == GG_CONDITION_NULL)
-		return null;
-	if (null)
-		return false;
-	switch (c->kind)
-	{
-		case GG_CONDITION_RANGE:
-			return values[0] <= *word && *word <= values[1];
-		case GG_CONDITION_IN:
-			for (uint32_t i = 0; i < c->nvalues; i++)
-				found = found || values[i] == *word;
-			return found;
-		case GG_CONDITION_MASK:
-			for (uint32_t m = 0; m < c->nvalues; m += GG_MASK_WORDS)
-			{
-				bool		all = true;
-
-				for (uint32_t w = 0; w < GG_MASK_WORDS; w++)
-					all = all && (values[m + w] & ~word[(size_t) w * s->stride]) == 0;
-				found = found || all;
-			}
-			return found;
-		default:
-			return true;
-	}
-}
-
 static inline int
 deep_compare(const void *a, const void *b)
 {
@@ -464,20 +433,6 @@ deep_compare(const void *a, const void *b)
 	uint64_t	y = *(const uint64_t *) b;
 
 	return x < y ? -1 : x > y;
-}
-
-static inline bool
-deep_row_matches(const deep_scene *s, const gg_filter *filter, uint32_t row)
-{
-	uint64_t	tid = gg_tid_key(s->heads[row]);
-
-	if ((tid & 0xFFFF) == 0)
-		return false;
-	for (uint32_t i = 0; i < filter->nconditions; i++)
-		if (!deep_condition_holds(s, filter, &filter->conditions[i], row))
-			return false;
-	return filter->tids == NULL ||
-		bsearch(&tid, filter->tids, filter->ntids, sizeof(tid), deep_compare) != NULL;
 }
 
 static inline void
@@ -489,7 +444,7 @@ deep_expect(deep_scene *s, const gg_filter *filter)
 	{
 		s->matches[i] = filter == NULL;
 		for (uint32_t row = s->offsets[i]; filter != NULL && row < s->offsets[i + 1]; row++)
-			if (deep_row_matches(s, filter, row))
+			if (harness_matches(filter, s->heads, s->words, s->stride, row))
 			{
 				s->matches[i] = true;
 				s->nmatches++;
@@ -677,6 +632,25 @@ deep_filter(const deep_scene *s, int number, gg_filter *filter, uint64_t *tids)
 	}
 }
 
+/* All of them, and what they are called; free() the TIDs that are returned. */
+static inline uint64_t *
+deep_filters(const deep_scene *s, gg_filter *kinds, const char **names)
+{
+	uint64_t   *tids = malloc(DEEP_FILTERS * (s->rows + 1) * sizeof(uint64_t));
+
+	for (int f = 0; f < DEEP_FILTERS; f++)
+		names[f] = deep_filter(s, f, &kinds[f], tids + (size_t) f * (s->rows + 1));
+	return tids;
+}
+
+/* A scene of fewer rows, for slow checkers. */
+static inline deep_spec
+deep_fewer(deep_spec spec)
+{
+	spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
+	return spec;
+}
+
 /* All of it over one scene. */
 static inline void
 deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
@@ -704,7 +678,6 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 		deep_read(&s, filter, GG_MAX_ITOPK, 2, what);
 		deep_read(&s, filter, 4000, 3, what);
 	}
-	bulk_close(&s.region);
 	free(tids);
 	free(filter);
 	deep_free(&s);
@@ -889,9 +862,7 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	if (!deep_make(&s, engine, spec, tolerance) ||
 		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
 		return;
-	tids = malloc(DEEP_FILTERS * (s.rows + 1) * sizeof(uint64_t));
-	for (int f = 0; f < DEEP_FILTERS; f++)
-		names[f] = deep_filter(&s, f, &kinds[f], tids + (size_t) f * (s.rows + 1));
+	tids = deep_filters(&s, kinds, names);
 	for (int f = 0; f < DEEP_FILTERS; f += harness_small() ? 2 : 1)
 	{
 		for (uint32_t i = 0; i < SEVERAL_MOST; i++)
@@ -910,7 +881,6 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 		several_case(&s, mix, SEVERAL_MOST, filters, alone, "all kinds of filters");
 	several_requests(&s, 0, SEVERAL_MOST, deeps);
 	several_refusals(&s, deeps);
-	bulk_close(&s.region);
 	free(tids);
 	free(kinds);
 	free(alone);
@@ -981,7 +951,6 @@ deep_many(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	}
 	for (uint32_t i = 0; i < 4; i++)
 		many_case(&s, counts[i], lengths[i], NULL, "many, all rows");
-	bulk_close(&s.region);
 	free(tids);
 	free(filter);
 	deep_free(&s);
@@ -1076,7 +1045,6 @@ deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
 		several_case(&s, 4 - c % 2, counts[c], filters, alone, "all rows");
 	for (uint32_t count = 1; count <= 5; count += 2)
 		several_last(&s, count);
-	bulk_close(&s.region);
 	free(kinds);
 	free(alone);
 	deep_free(&s);
@@ -1160,7 +1128,6 @@ deep_rough(const gg_engine *engine, const deep_spec *spec)
 							 apart ? "measured roughly, filters apart" : "measured roughly");
 		}
 	several_long(&s, &random, 4, 9, exact);
-	bulk_close(&s.region);
 	free(kinds);
 	free(exact);
 	deep_free(&s);
@@ -1170,15 +1137,14 @@ deep_rough(const gg_engine *engine, const deep_spec *spec)
 static inline void
 deep_bad_offsets(const gg_engine *engine)
 {
-	const deep_spec spec = {.n = 300,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-							.offsets = true};
+	const deep_spec spec = {.n = 300,.dim = 4,.offsets = true};
 	const uint32_t bad[] = {0xFFFFFFFFu, 0, 0x80000000u, 5, 1000000, 3};
 	gg_filter  *filter = calloc(1, sizeof(gg_filter));
 	deep_request deep = {.slot = 0,.ticket = 9,.k = 20,.keys = BULK_SLOT,
 						  .matches = BULK_SLOT + 192,.filter = filter};
 	gg_index   *again;
-	gg_shape	shape = {.capacity = spec.n,.dim = spec.dim,.element = spec.element,
-						 .metric = spec.metric,.offsets = true};
+	gg_shape	shape = {.capacity = spec.n,.dim = spec.dim,.element = GG_ELEMENT_F32,
+						 .metric = GG_METRIC_L2,.offsets = true};
 	deep_scene	s;
 	bulk_region r;
 
@@ -1290,8 +1256,8 @@ deep_without_bounds(const gg_engine *engine)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		const deep_spec spec = {.n = 50,.dim = 8,.metric = cases[i].metric,
-			.element = GG_ELEMENT_F32,.graph = true,.codes = GG_CODES_INT4};
+		const deep_spec spec = {.n = 50,.dim = 8,.metric = cases[i].metric,.graph = true,
+			.codes = GG_CODES_INT4};
 		deep_scene	s;
 
 		if (!deep_make(&s, engine, &spec, 0) || !deep_open(&s))
@@ -1305,7 +1271,6 @@ deep_without_bounds(const gg_engine *engine)
 			  (int) spec.metric, deep.k, (int) code);
 		if (code == GG_OK)
 			bulk_wait(&s.region, DEEP_QUEUE, 1, 7, deep.ticket);
-		bulk_close(&s.region);
 		deep_free(&s);
 	}
 }
@@ -1313,7 +1278,7 @@ deep_without_bounds(const gg_engine *engine)
 static inline void
 deep_refusals(const gg_engine *engine)
 {
-	const deep_spec spec = {.n = 100,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32};
+	const deep_spec spec = {.n = 100,.dim = 16};
 	const int64_t range[] = {0, 1000};
 	/* what the test itself has put there */
 	const size_t filters[1][2] = {{BULK_SLOT + 4096, DEEP_FILTER_ROOM}};

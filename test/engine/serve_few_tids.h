@@ -113,7 +113,6 @@ deep_few_tids(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	for (uint32_t pattern = 0; few_tids_pattern(pattern, kinds, filters); pattern++)
 		for (uint32_t mix = 0; mix < 4; mix += harness_small() && pattern < 2 ? 3 : 1)
 			several_case(&s, mix, counts[(mix + pattern) % 4], filters, alone, "few TIDs");
-	bulk_close(&s.region);
 	free(tids);
 	free(kinds);
 	free(alone);

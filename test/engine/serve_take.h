@@ -156,7 +156,6 @@ take_rows(const gg_engine *engine, uint32_t dim, gg_metric metric, gg_element el
 		}
 	s.index = own;
 	free(whole);
-	bulk_close(&s.region);
 	deep_free(&s);
 }
 

@@ -17,9 +17,8 @@
 
 #include "../../src/engine/rules/pivots.h"
 #include "../../src/engine/cpu/common/tile.h"
-#include "harness.h"
+#include "graph_cases.h"
 
-static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
 static const char *const element_names[] = {"?", "f32", "f16"};
 
 static gg_control
@@ -31,59 +30,6 @@ threads(int count)
 }
 
 /* ---- k-NN lists ------------------------------------------------------------ */
-
-/* Lists hold distinct ids in range, not their own row, as many as there are, nearest first. */
-static bool
-lists_valid(const gg_dataset *data, const uint32_t *ids, const float *distances, uint32_t k)
-{
-	uint32_t	have = data->n == 0 || k < data->n - 1 ? k : data->n - 1;
-	uint32_t   *seen = calloc(data->n + 1, sizeof(uint32_t));
-	bool		valid = true;
-
-	for (uint32_t row = 0; row < data->n && valid; row++)
-		for (uint32_t i = 0; i < k; i++)
-		{
-			uint32_t	id = ids[(size_t) row * k + i];
-			float		d = distances[(size_t) row * k + i];
-
-			if (i >= have)
-				valid = valid && id == GG_NO_NODE && d == INFINITY;
-			else if (id >= data->n || id == row || seen[id] == row + 1 ||
-					 !(data->metric == GG_METRIC_IP || d >= 0))
-				valid = false;
-			else
-				seen[id] = row + 1;
-			if (valid && i > 0 && i < have)
-				valid = d >= distances[(size_t) row * k + i - 1];
-			if (!valid)
-			{
-				printf("row %u entry %u: id %u distance %g\n", row, i, id, d);
-				break;
-			}
-		}
-	free(seen);
-	return valid;
-}
-
-/* Distances beside the ids are those of the rows, within float32's reach. */
-static bool
-distances_right(const gg_dataset *data, const uint32_t *ids, const float *distances, uint32_t k)
-{
-	uint32_t	step = 1 + data->n / 50;
-
-	for (uint32_t row = 0; row < data->n; row += step)
-		for (uint32_t i = 0; i < k && ids[(size_t) row * k + i] != GG_NO_NODE; i++)
-		{
-			double		d = harness_row_distance(data, row, ids[(size_t) row * k + i]);
-
-			if (fabs(distances[(size_t) row * k + i] - d) > 2e-5 * fabs(d) + 1e-5)
-			{
-				printf("row %u entry %u: %g, not %g\n", row, i, distances[(size_t) row * k + i], d);
-				return false;
-			}
-		}
-	return true;
-}
 
 /* intermediate_graph_degree is set here. */
 static void
@@ -102,13 +48,12 @@ knn_case_of(const harness_spec *spec, uint32_t k, gg_build_params params, double
 	ids = malloc(sizeof(uint32_t) * data.n * k + 1);
 	distances = malloc(sizeof(float) * data.n * k + 1);
 	CHECK_OK(gg_cpu_knn_graph(&data, &params, &control, ids, distances, &stats), what);
-	CHECK(lists_valid(&data, ids, distances, k), "%s: n %u, dim %u", what, data.n, data.dim);
-	CHECK(distances_right(&data, ids, distances, k), "%s: n %u, dim %u", what, data.n, data.dim);
+	harness_lists_check(&data, ids, distances, k, 2e-5, 1e-5, what);
 	harness_knn_recalls(&data, ids, k, (uint32_t[2]) {k < 10 ? k : 10, k}, harness_size(100, 4),
-						recalls);
+						1e-6, recalls);
 	CHECK(recalls[0] >= recall10 && recalls[1] >= recall,
 		  "%s: %s %s, n %u, dim %u, %u iterations: recall %.4f, all %u %.4f", what,
-		  metric_names[spec->metric], element_names[spec->element], data.n, data.dim,
+		  harness_metrics[data.metric], element_names[data.element], data.n, data.dim,
 		  stats.iterations, recalls[0], k, recalls[1]);
 	free(ids);
 	free(distances);
@@ -128,9 +73,8 @@ knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, do
 static void
 test_samples(void)
 {
-	harness_spec spec = {.n = harness_size(1500, harness_fewer() ? 5 : 3), .dim = 32,
-						 .latent = 12, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
-						 .seed = 8};
+	harness_spec spec = {.n = harness_size(1500, harness_fewer() ? 5 : 3), .dim = 32, .latent = 12,
+		.seed = 8};
 	gg_build_params params = {.graph_degree = 16, .seed = 5, .init = GG_INIT_RANDOM,
 							  .max_iterations = 3};
 
@@ -150,11 +94,10 @@ test_metrics(void)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
 			harness_spec small = {.n = harness_size(1500, harness_fewer() ? 6 : 3), .dim = 48,
-								  .metric = metric, .element = element, .seed = 1};
+				.metric = metric, .element = element, .seed = 1};
 			harness_spec cells = {.n = harness_fewer() ? 6500 : 9000,
-								  .dim = harness_fewer() ? 16 : 40,
-								  .latent = harness_fewer() ? 8 : 12, .metric = metric,
-								  .element = element, .seed = 2};
+				.dim = harness_fewer() ? 16 : 40, .latent = harness_fewer() ? 8 : 12,
+				.metric = metric, .element = element, .seed = 2};
 
 			knn_case(&small, 32, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "exact");
 			if (harness_fewer() ? metric == GG_METRIC_COSINE && element == GG_ELEMENT_F16 :
@@ -175,20 +118,16 @@ test_dimensions(void)
 			 metric += GG_METRIC_L1 - GG_METRIC_L2)
 		{
 			/* in one dimension, cells are crowded and ties many, but neighbours are neighbours */
-			harness_spec spec = {.n = harness_fewer() ? 100 : harness_size(700, 3),
-			.dim = dims[i], .metric = metric,
-			.element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = i};
+			harness_spec spec = {.n = harness_fewer() ? 100 : harness_size(700, 3), .dim = dims[i],
+				.metric = metric, .element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = i};
 
 			if (!harness_fewer() || dims[i] < 900)
 				knn_case(&spec, 16, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "dimensions");
 		}
 	{
-		harness_spec long_rows = {.n = 6500, .dim = harness_small() ? 40 : 1100,
-								  .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
-		harness_spec short_rows = {.n = 7000, .dim = 1, .metric = GG_METRIC_L2,
-								   .element = GG_ELEMENT_F32, .seed = 3};
-		harness_spec longest = {.n = 40, .dim = 16000, .metric = GG_METRIC_L2,
-								.element = GG_ELEMENT_F16, .seed = 3};
+		harness_spec long_rows = {.n = 6500, .dim = harness_small() ? 40 : 1100, .seed = 3};
+		harness_spec short_rows = {.n = 7000, .dim = 1, .seed = 3};
+		harness_spec longest = {.n = 40, .dim = 16000, .element = GG_ELEMENT_F16, .seed = 3};
 
 		if (!harness_fewer())
 		{
@@ -206,16 +145,15 @@ test_lengths(void)
 
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
 	{
-		harness_spec spec = {.n = !harness_fewer() ? harness_size(1200, 2) :
-							 lengths[i] > 200 ? 520 : 250, .dim = 24, .metric = GG_METRIC_L2,
-							 .element = GG_ELEMENT_F32, .seed = i};
+		harness_spec spec = {
+			.n = !harness_fewer() ? harness_size(1200, 2) : lengths[i] > 200 ? 520 : 250, .dim = 24,
+			.seed = i};
 
 		knn_case(&spec, lengths[i], GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "list lengths");
 	}
 	if (!harness_fewer())
 	{
-		harness_spec spec = {.n = 8000, .dim = 24, .metric = GG_METRIC_L2,
-							 .element = GG_ELEMENT_F32, .seed = 9};
+		harness_spec spec = {.n = 8000, .dim = 24, .seed = 9};
 
 		knn_case(&spec, 200, GG_INIT_PIVOT_CELLS, 0.985, 0.95, "long lists from cells");
 		knn_case(&spec, 20, GG_INIT_PIVOT_CELLS, 0.97, 0.95, "short lists from cells");
@@ -226,8 +164,7 @@ static void
 test_random_start(void)
 {
 	/* a multiple of the list length, where a periodic start would fall apart */
-	harness_spec spec = {.n = harness_fewer() ? 1600 : 6400, .dim = 32, .latent = 10,
-						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 4};
+	harness_spec spec = {.n = harness_fewer() ? 1600 : 6400, .dim = 32, .latent = 10, .seed = 4};
 
 	knn_case(&spec, harness_fewer() ? 32 : 64, GG_INIT_RANDOM, 0.97, 0.93, "random start");
 }
@@ -240,14 +177,10 @@ test_hard_data(void)
 
 	for (uint32_t n = harness_fewer() ? 700 : 2000; n <= most; n += 7000)
 	{
-		harness_spec tight = {.shape = SHAPE_TIGHT, .n = n, .dim = 32, .clusters = 20,
-							  .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 6};
-		harness_spec far_away = {.n = n, .dim = 32, .metric = GG_METRIC_L2,
-								 .element = GG_ELEMENT_F32, .offset = 1000, .seed = 7};
-		harness_spec copies = {.shape = SHAPE_COPIES, .n = n, .dim = 32, .metric = GG_METRIC_L2,
-		.element = GG_ELEMENT_F32, .seed = 8};
-		harness_spec equal = {.shape = SHAPE_EQUAL, .n = n, .dim = 32, .metric = GG_METRIC_L2,
-		.element = GG_ELEMENT_F32, .seed = 8};
+		harness_spec tight = {.shape = SHAPE_TIGHT, .n = n, .dim = 32, .clusters = 20, .seed = 6};
+		harness_spec far_away = {.n = n, .dim = 32, .offset = 1000, .seed = 7};
+		harness_spec copies = {.shape = SHAPE_COPIES, .n = n, .dim = 32, .seed = 8};
+		harness_spec equal = {.shape = SHAPE_EQUAL, .n = n, .dim = 32, .seed = 8};
 
 		knn_case(&tight, 32, GG_INIT_PIVOT_CELLS, 0.97, 0.95, "tight clusters");
 		knn_case(&far_away, 32, GG_INIT_PIVOT_CELLS, 0.97, 0.95, "far from the origin");
@@ -262,8 +195,7 @@ test_hard_data(void)
 static void
 test_overflow(void)
 {
-	harness_spec spec = {.n = 7000, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
-						 .seed = 4};
+	harness_spec spec = {.n = 7000, .dim = 8, .seed = 4};
 	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 5};
 	gg_control	control = threads(2);
 	gg_dataset	data;
@@ -281,7 +213,7 @@ test_overflow(void)
 		if (data.metric == GG_METRIC_COSINE)
 			continue;			/* unit rows do not overflow */
 		CHECK_OK(gg_cpu_knn_graph(&data, &params, &control, ids, distances, NULL), "overflow");
-		CHECK(lists_valid(&data, ids, distances, 32), "overflow, %s", metric_names[data.metric]);
+		harness_lists_check(&data, ids, distances, 32, 2e-5, 1e-5, harness_metrics[data.metric]);
 	}
 	free(ids);
 	free(distances);
@@ -302,15 +234,13 @@ test_instruction_sets(void)
 		tested++;
 		for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		{
-			harness_spec exact = {.n = 700, .dim = 37, .metric = metric, .element = GG_ELEMENT_F32,
-								  .seed = 1};
-			harness_spec cells = {.n = 6500, .dim = 21, .latent = 10, .metric = metric,
-								  .element = GG_ELEMENT_F32, .seed = 2};
+			harness_spec exact = {.n = 700, .dim = 37, .metric = metric, .seed = 1};
+			harness_spec cells = {.n = 6500, .dim = 21, .latent = 10, .metric = metric, .seed = 2};
 			/* these are rounded to bfloat16; the last in two pieces */
 			harness_spec rounded = {.n = harness_fewer() ? 500 : 3000, .dim = 77, .latent = 10,
-									.metric = metric, .element = GG_ELEMENT_F16, .seed = 3};
+				.metric = metric, .element = GG_ELEMENT_F16, .seed = 3};
 			harness_spec pieces = {.n = harness_fewer() ? 150 : 900, .dim = 1090, .latent = 10,
-								   .metric = metric, .element = GG_ELEMENT_F32, .seed = 4};
+				.metric = metric, .seed = 4};
 
 			knn_case(&exact, 30, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, sets[s]);
 			if (!harness_small() && (metric == GG_METRIC_L2 || metric == GG_METRIC_L1))
@@ -325,44 +255,24 @@ test_instruction_sets(void)
 
 /* ---- built graphs ------------------------------------------------------------ */
 
-static void
-build_case(const harness_spec *spec, uint32_t degree, uint32_t k, const char *what)
-{
-	gg_dataset	data;
-	gg_build_params params = {.graph_degree = degree, .intermediate_graph_degree = k, .seed = 3};
-	gg_control	control = threads(2);
-	gg_build_stats stats;
-	gg_graph	graph;
-
-	harness_data(spec, &data, NULL, 0);
-	if (CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, &stats), what))
-		harness_graph_check(&graph, data.n, degree, data.n > 4 * degree, what);
-	gg_graph_free(&graph);
-	CHECK(graph.adjacency == NULL && graph.npivots == 0, "%s: freed", what);
-	harness_free(&data, NULL);
-}
+static const gg_build_params short_lists = {.graph_degree = 4,.intermediate_graph_degree = 4,
+	.seed = 3};
+static const gg_build_params usual = {.graph_degree = 16,.intermediate_graph_degree = 32,
+	.seed = 3};
 
 static void
 test_tiny(void)
 {
-	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 66,
-									 128, 320};
+	const gg_build_params params[] = {usual, short_lists};
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
-		{
-			harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5,
-								 .metric = (gg_metric) (1 + i % 4), .element = GG_ELEMENT_F32,
-								 .seed = i};
-
-			build_case(&spec, 16, 32, "tiny");
-			build_case(&spec, 4, 4, "tiny, degree 4");
-		}
+	tiny_cases(params, 2, 1);
 }
 
 static void
 test_connected(void)
 {
+	static const gg_build_params degree_4 = {.graph_degree = 4,.intermediate_graph_degree = 8,
+		.seed = 3};
 	static const struct
 	{
 		harness_shape shape;
@@ -384,17 +294,16 @@ test_connected(void)
 	{
 		uint32_t	n = cases[i].n <= 6500 ? harness_size(cases[i].n, 2) : cases[i].n;
 		harness_spec spec = {.shape = cases[i].shape, .n = n, .dim = 16,
-							 .clusters = cases[i].clusters, .metric = GG_METRIC_L2,
-							 .element = GG_ELEMENT_F32, .seed = i};
+			.clusters = cases[i].clusters, .seed = i};
 
 		if (harness_small() && i % 2)
 			continue;
 		/* valgrind: cells are in other tests */
 		if (harness_fewer() && cases[i].n > 6500)
 			continue;
-		build_case(&spec, 16, 32, cases[i].what);
+		graph_case(&spec, &usual, cases[i].what);
 		if (!harness_fewer())
-			build_case(&spec, 4, 8, cases[i].what);
+			graph_case(&spec, &degree_4, cases[i].what);
 	}
 }
 
@@ -407,9 +316,8 @@ static void
 test_vanishing(void)
 {
 	const uint32_t n = harness_fewer() ? 1500 : harness_size(20000, 4);
-	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = n, .dim = 32,
-						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 5};
-	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
+	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = n, .dim = 32, .seed = 5};
+	gg_build_params params = usual;
 	gg_control	control = threads(2);
 	gg_dataset	data;
 	gg_build_stats stats;
@@ -428,22 +336,11 @@ test_vanishing(void)
 	harness_free(&data, NULL);
 }
 
-static bool
-graphs_equal(const gg_graph *a, const gg_graph *b)
-{
-	return a->n == b->n && a->degree == b->degree && a->npivots == b->npivots &&
-		memcmp(a->adjacency, b->adjacency, sizeof(uint32_t) * a->n * a->degree) == 0 &&
-		memcmp(a->pivots, b->pivots, sizeof(uint32_t) * a->npivots) == 0 &&
-		memcmp(a->pivot_adjacency, b->pivot_adjacency,
-			   sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
-}
-
 static void
 test_determinism(void)
 {
-	harness_spec spec = {.n = harness_fewer() ? 1000 : 9000, .dim = 24, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 3};
-	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
+	harness_spec spec = {.n = harness_fewer() ? 1000 : 9000, .dim = 24, .seed = 3};
+	gg_build_params params = usual;
 	gg_control	control = threads(1);
 	gg_dataset	data;
 	gg_graph	graphs[3];
@@ -454,8 +351,8 @@ test_determinism(void)
 		params.seed = i < 2 ? 3 : 4;
 		CHECK_OK(gg_cpu_build(&data, &params, &control, &graphs[i], NULL), "determinism");
 	}
-	CHECK(graphs_equal(&graphs[0], &graphs[1]), "same seed");
-	CHECK(!graphs_equal(&graphs[0], &graphs[2]), "another seed");
+	CHECK(harness_graphs_equal(&graphs[0], &graphs[1]), "same seed");
+	CHECK(!harness_graphs_equal(&graphs[0], &graphs[2]), "another seed");
 	for (int i = 0; i < 3; i++)
 		gg_graph_free(&graphs[i]);
 	harness_free(&data, NULL);
@@ -529,8 +426,7 @@ test_cancel(void)
 	/* slow checkers take longer to compute, not to notice */
 	double		limit = harness_small() ? 20 : 1;
 	harness_spec spec = {.n = harness_fewer() ? 6500 : harness_size(30000, 4),
-						 .dim = harness_fewer() ? 16 : 64, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 3};
+		.dim = harness_fewer() ? 16 : 64, .seed = 3};
 	gg_build_params params = {.graph_degree = harness_fewer() ? 16 : 32,
 							  .intermediate_graph_degree = harness_fewer() ? 32 : 64, .seed = 3};
 	gg_dataset	data;
@@ -702,8 +598,7 @@ on_alarm(int number)
 static void
 test_signals(void)
 {
-	harness_spec spec = {.n = 12000, .dim = 64, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = 12000, .dim = 64, .seed = 3};
 	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
 	gg_control	control = threads(4);
 	struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
@@ -786,17 +681,14 @@ bytes_case(gg_algorithm algorithm, const harness_spec *spec, uint32_t degree, ui
 static void
 test_bytes(void)
 {
-	harness_spec rows = {.n = 16000, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
-						 .seed = 3};
+	harness_spec rows = {.n = 16000, .dim = 8, .seed = 3};
 	/* beside what a build takes in any case */
 	harness_spec more = rows;
 	harness_spec most = rows;
-	harness_spec exact = {.n = 2500, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
-						  .seed = 3};
+	harness_spec exact = {.n = 2500, .dim = 8, .seed = 3};
 	harness_spec product = {.n = 16000, .dim = 8, .metric = GG_METRIC_IP, .element = GG_ELEMENT_F16,
-							.seed = 3};
-	harness_spec wide = {.n = 8000, .dim = 2000, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F16,
-						 .seed = 3};
+		.seed = 3};
+	harness_spec wide = {.n = 8000, .dim = 2000, .element = GG_ELEMENT_F16, .seed = 3};
 
 	/* checkers keep books of their own in the same memory */
 	if (harness_small())

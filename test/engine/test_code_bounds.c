@@ -42,9 +42,9 @@ typedef struct pair
 {
 	tools		code;			/* halves: the stored row of that type */
 	gg_element	element;
-	float	   *row;			/* as the stored one has it */
+	float	   *row;			/* of code, as the stored one has it */
 	float	   *decoded;
-	float	   *values;			/* the query */
+	float	   *values;			/* of code: the query */
 } pair;
 
 static uint64_t pairs;
@@ -57,18 +57,16 @@ pair_make(pair *t, gg_metric metric, uint32_t dim, gg_codes codes, gg_element el
 {
 	tools_make_centred(&t->code, metric, dim, codes, SEED, mean);
 	t->element = element;
-	t->row = malloc(dim * sizeof(float));
+	t->row = t->code.row;
+	t->values = t->code.asked;
 	t->decoded = malloc(dim * sizeof(float));
-	t->values = malloc(dim * sizeof(float));
 }
 
 static void
 pair_free(pair *t)
 {
 	tools_free(&t->code);
-	free(t->row);
 	free(t->decoded);
-	free(t->values);
 }
 
 /* What rows of this kind are multiplied by. */
@@ -179,24 +177,10 @@ make_query(pair *t, query_kind kind, row_kind row, harness_random *random)
 static double
 true_distance(const pair *t)
 {
-	double		dot = 0,
-				apart = 0,
-				row = 0,
-				query = 0;
+	const double distance = harness_distance(t->code.coder.metric, t->row, t->values,
+											 t->code.coder.dim, NULL);
 
-	for (uint32_t i = 0; i < t->code.coder.dim; i++)
-	{
-		const double x = t->row[i];
-		const double q = t->values[i];
-
-		dot += x * q;
-		row += x * x;
-		query += q * q;
-		apart += (x - q) * (x - q);
-	}
-	if (t->code.coder.metric == GG_METRIC_L2)
-		return apart;
-	return row > 0 && query > 0 ? fmax(0, 1 - dot / sqrt(row * query)) : 1;
+	return fmax(0, distance);
 }
 
 static void

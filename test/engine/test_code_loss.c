@@ -15,9 +15,7 @@ static gg_graph graph;
 static void
 make(harness_shape shape, uint32_t n, uint32_t dim, gg_metric metric)
 {
-	const harness_spec spec = {
-		.shape = shape, .n = n, .dim = dim, .metric = metric, .element = GG_ELEMENT_F32, .seed = 5
-	};
+	const harness_spec spec = {.shape = shape, .n = n, .dim = dim, .metric = metric, .seed = 5};
 	const gg_build_params params = {
 		.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 1
 	};
@@ -61,18 +59,11 @@ check_loss(harness_shape shape, uint32_t dim, gg_metric metric, double least, do
 	drop();
 }
 
-static bool
-cancelled(void *ctx)
-{
-	(void) ctx;
-	return true;
-}
-
 static void
 check_errors(void)
 {
 	const gg_code_kind kind = {GG_METRIC_L2, 96, GG_CODES_INT8, 7, NULL};
-	const gg_control control = {.cancelled = cancelled};
+	const gg_control control = {.cancelled = harness_cancelled_at_once};
 	double		loss[GG_LOSS_LISTS];
 	gg_dataset	halves;
 

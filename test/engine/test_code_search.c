@@ -13,32 +13,12 @@
 
 static const gg_control one_thread = {.threads = 1};
 
-/* Answers that are out of order, or whose distance is not the row's. */
+/* Answers that are missing or out of order, or whose distance is not the row's. */
 static uint32_t
 count_wrong(const rows *r, const uint64_t *keys, uint32_t k)
 {
-	gg_distance_fn distance = gg_distance_function(r->data.metric, r->data.element);
-	size_t		bytes = r->data.dim * gg_element_size(r->data.element);
-	float	   *query = malloc(r->data.dim * sizeof(float));
-	uint32_t	wrong = 0;
-
-	for (uint32_t q = 0; q < r->nq; q++)
-	{
-		memcpy(query, r->queries + (size_t) q * r->data.dim, r->data.dim * sizeof(float));
-		gg_query_prepare(r->data.metric, query, r->data.dim);
-		for (uint32_t i = 0; i < k; i++)
-		{
-			uint64_t	key = keys[(size_t) q * k + i];
-			uint32_t	node = key_node(key);
-
-			wrong += key == GG_NO_KEY || node >= r->data.n ||
-				key != key_of(distance((const char *) r->data.rows + node * bytes, query,
-									   r->data.dim), node) ||
-				(i > 0 && keys[(size_t) q * k + i - 1] >= key);
-		}
-	}
-	free(query);
-	return wrong;
+	return (keys[r->nq * k - 1] == GG_NO_KEY) +
+		harness_wrong(&r->data, r->queries, r->nq, keys, k, 0);
 }
 
 /* ---- walks --------------------------------------------------------------- */
@@ -93,9 +73,8 @@ test_walks(void)
 	for (int m = 0; m < 4; m++)
 		for (int k = 0; k < 2; k++)
 		{
-			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, 20),.dim = 100,
-								 .metric = metrics[m],.seed = 21 + m,
-								 .element = k == 1 ? GG_ELEMENT_F16 : GG_ELEMENT_F32};
+			harness_spec spec = {.n = harness_size(6000, 20), .dim = 100, .metric = metrics[m],
+				.seed = 21 + m, .element = k == 1 ? GG_ELEMENT_F16 : GG_ELEMENT_F32};
 			char		what[80];
 			rows		r;
 
@@ -114,8 +93,7 @@ static void
 test_modes(void)
 {
 	static const gg_search_mode modes[] = {GG_SEARCH_TSDG_SMALL, GG_SEARCH_TSDG_LARGE};
-	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(4000, 20),.dim = 64,
-						 .metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 31};
+	harness_spec spec = {.n = harness_size(4000, 20), .dim = 64, .seed = 31};
 	rows		r;
 
 	rows_make(&r, &spec, harness_size(100, 10));
@@ -157,8 +135,7 @@ test_exact(void)
 {
 	static const uint64_t tids[] = {7 << 16 | 1, 10 << 16 | 1, 11 << 16 | 1, 12 << 16 | 1,
 									300 << 16 | 1};
-	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = 500,.dim = 40,.metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32,.seed = 41};
+	harness_spec spec = {.n = 500, .dim = 40, .seed = 41};
 	gg_filter  *filter = calloc(1, sizeof(gg_filter));
 	rows		r;
 
@@ -206,8 +183,7 @@ static void
 test_server(void)
 {
 	static const gg_row_place places[] = {GG_ROWS_DEVICE, GG_ROWS_HOST, GG_ROWS_NONE};
-	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = 300,.dim = 16,.metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32,.seed = 51};
+	harness_spec spec = {.n = 300, .dim = 16, .seed = 51};
 	bulk_region region = {.engine = engine,.bytes = 1024,.query = 320,.keys = 192,
 						  .layout = {.slot_bytes = 384,.nslots = 1}};
 	rows		r;

@@ -96,30 +96,6 @@ length(const float *row, uint32_t dim)
 	return sqrt(square);
 }
 
-static double
-true_distance(gg_metric metric, const float *row, const float *query, uint32_t dim)
-{
-	double		dot = 0,
-				l2 = 0,
-				l1 = 0;
-
-	for (uint32_t i = 0; i < dim; i++)
-	{
-		double		apart = (double) row[i] - query[i];
-
-		dot += (double) row[i] * query[i];
-		l2 += apart * apart;
-		l1 += fabs(apart);
-	}
-	if (metric == GG_METRIC_COSINE)
-	{
-		double		lengths = length(row, dim) * length(query, dim);
-
-		return lengths > 0 ? 1 - dot / lengths : 1;
-	}
-	return metric == GG_METRIC_L2 ? l2 : metric == GG_METRIC_L1 ? l1 : -dot;
-}
-
 /* ---- the definition ------------------------------------------------------ */
 
 /* The rotation as codes.h states it, in double, the transform as a matrix. */
@@ -244,27 +220,22 @@ test_definition(void)
 		for (int k = 0; k < 2; k++)
 			for (size_t d = 0; d < NDIMS; d++)
 			{
-				float	   *row = malloc(dims[d] * sizeof(float));
 				tools		t;
 
 				/* the matrix takes dim squared */
 				if (dims[d] > (harness_small() ? 200 : 1536) && metrics[m] != GG_METRIC_L1)
-				{
-					free(row);
 					continue;
-				}
 				tools_make(&t, metrics[m], dims[d], kinds[k], SEED);
 				for (row_kind kind = ROW_NORMAL; kind < ROW_ZERO; kind++)
 				{
-					make_row(kind, &random, row, dims[d]);
-					code(&t, row, elements[kind % 2]);
+					make_row(kind, &random, t.row, dims[d]);
+					code(&t, t.row, elements[kind % 2]);
 					if (metrics[m] == GG_METRIC_L1)
-						check_in_place(&t, row);
+						check_in_place(&t, t.row);
 					else
-						check_rotated(&t, row);
+						check_rotated(&t, t.row);
 				}
 				tools_free(&t);
-				free(row);
 			}
 }
 
@@ -275,13 +246,15 @@ static void
 check_sets(gg_metric metric, gg_codes codes, uint32_t dim, const float *mean)
 {
 	harness_random random = {5};
-	float	   *row = malloc(dim * sizeof(float));
-	float	   *query = malloc(dim * sizeof(float));
 	const row_kind kinds_of_rows = harness_fewer() ? ROW_STEPS : ROW_KINDS;
+	float	   *row;
+	float	   *query;
 	tools		plain;
 
 	gg_simd_force("plain");
 	tools_make_centred(&plain, metric, dim, codes, SEED, mean);
+	row = plain.row;
+	query = plain.asked;
 	for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)
 	{
 		tools		other;
@@ -319,8 +292,6 @@ check_sets(gg_metric metric, gg_codes codes, uint32_t dim, const float *mean)
 	}
 	tools_free(&plain);
 	gg_simd_force(NULL);
-	free(row);
-	free(query);
 }
 
 static void
@@ -368,21 +339,19 @@ test_known_bytes(void)
 		for (int k = 0; k < 2; k++)
 		{
 			uint32_t	dim = cases[c].dim;
-			float	   *row = malloc(dim * sizeof(float));
 			uint64_t	hash = UINT64_C(0xCBF29CE484222325);
 			tools		t;
 
+			tools_make(&t, cases[c].metric, dim, kinds[k], 12345);
 			/* not of libm, whose last bits may differ */
 			for (uint32_t i = 0; i < dim; i++)
-				row[i] = (float) (int32_t) (gg_random_at(1, i) >> 40) * 0x1p-23f - 1;
-			tools_make(&t, cases[c].metric, dim, kinds[k], 12345);
-			code(&t, row, GG_ELEMENT_F32);
+				t.row[i] = (float) (int32_t) (gg_random_at(1, i) >> 40) * 0x1p-23f - 1;
+			code(&t, t.row, GG_ELEMENT_F32);
 			for (uint32_t b = 0; b < t.coder.record_bytes; b++)
 				hash = (hash ^ t.record[b]) * UINT64_C(0x100000001B3);
 			CHECK(hash == cases[c].hashes[k], "metric %d dim %u bits %u: %#llx",
 				  (int) cases[c].metric, dim, t.coder.bits, (unsigned long long) hash);
 			tools_free(&t);
-			free(row);
 		}
 }
 
@@ -407,9 +376,9 @@ check_centred(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim
 {
 	harness_random random = {dim};
 	const bool	cosine = metric == GG_METRIC_COSINE;
-	float	   *row = malloc(dim * sizeof(float));
-	float	   *query = malloc(dim * sizeof(float));
 	float	   *mean = malloc(dim * sizeof(float));
+	float	   *row;
+	float	   *query;
 	tools		t;
 	tools		plain;
 
@@ -418,6 +387,8 @@ check_centred(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim
 		mean[i] = 0.99f / sqrtf((float) dim);
 	tools_make_centred(&t, metric, dim, codes, SEED, mean);
 	tools_make(&plain, cosine ? GG_METRIC_L2 : metric, dim, codes, SEED);
+	row = plain.row;
+	query = plain.asked;
 	for (row_kind kind = ROW_NORMAL; kind < ROW_LARGE; kind++)
 	{
 		double		got,
@@ -454,8 +425,6 @@ check_centred(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim
 	}
 	tools_free(&t);
 	tools_free(&plain);
-	free(row);
-	free(query);
 	free(mean);
 }
 
@@ -524,8 +493,6 @@ check_errors(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim)
 	harness_random random = {7 + dim};
 	const int	rotations = harness_fewer() ? 3 : 8;
 	const int	rows = dim > 2000 ? 8 : harness_small() ? 8 : 32;
-	float	   *row = malloc(dim * sizeof(float));
-	float	   *query = malloc(dim * sizeof(float));
 	double		squares = 0;
 	double		sum = 0;
 	int			count = 0;
@@ -537,6 +504,8 @@ check_errors(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim)
 		tools_make(&t, metric, dim, codes, (uint64_t) r);
 		for (int i = 0; i < rows; i++)
 		{
+			float	   *row = t.row;
+			float	   *query = t.asked;
 			double		distance,
 						unit,
 						error;
@@ -549,7 +518,7 @@ check_errors(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim)
 				unit *= 2;
 			else if (metric == GG_METRIC_COSINE)
 				unit = 1 / sqrt(dim);
-			distance = true_distance(metric, row, query, dim);
+			distance = harness_distance(metric, row, query, dim, NULL);
 			error = estimate(&t, query) - distance;
 			/* float32 has errors of its own */
 			error = fabs(error) <= 1e-6 * fabs(distance) ? 0 : error / unit;
@@ -565,8 +534,6 @@ check_errors(gg_metric metric, gg_element element, gg_codes codes, uint32_t dim)
 	CHECK(fabs(sum / count) <= 4.5 * sqrt(squares / count / count),
 		  "metric %d element %d codes %d dim %u: mean error %.5f of %.5f", (int) metric,
 		  (int) element, (int) codes, dim, sum / count, sqrt(squares / count));
-	free(row);
-	free(query);
 }
 
 /* Under L1 no element is off by more than half a step. */
@@ -574,20 +541,20 @@ static void
 check_l1_errors(gg_element element, gg_codes codes, uint32_t dim)
 {
 	harness_random random = {9};
-	float	   *row = malloc(dim * sizeof(float));
-	float	   *query = malloc(dim * sizeof(float));
 	tools		t;
 
 	tools_make(&t, GG_METRIC_L1, dim, codes, 0);
 	for (int i = 0; i < 32; i++)
 	{
+		float	   *row = t.row;
+		float	   *query = t.asked;
 		double		distance,
 					error;
 
 		make_row((row_kind) (i % ROW_KINDS), &random, row, dim);
 		make_row((row_kind) (i % ROW_KINDS), &random, query, dim);
 		code(&t, row, element);
-		distance = true_distance(GG_METRIC_L1, row, query, dim);
+		distance = harness_distance(GG_METRIC_L1, row, query, dim, NULL);
 		error = fabs(estimate(&t, query) - distance);
 		CHECK(error <= 0.501 * dim * head_of(&t).factor + 1e-4 * distance,
 			  "element %d codes %d dim %u row %d: %g of %g", (int) element, (int) codes, dim, i,
@@ -597,8 +564,6 @@ check_l1_errors(gg_element element, gg_codes codes, uint32_t dim)
 			  distance);
 	}
 	tools_free(&t);
-	free(row);
-	free(query);
 }
 
 static void
@@ -625,26 +590,26 @@ test_same_direction(void)
 			for (size_t d = 0; d < NDIMS; d++)
 			{
 				uint32_t	dim = dims[d];
-				float	   *row = malloc(dim * sizeof(float));
-				float	   *query = malloc(dim * sizeof(float));
+				float	   *row;
+				float	   *query;
 				double		scale;
 				double		distance;
 				tools		t;
 
 				tools_make(&t, metrics[m], dim, kinds[k], SEED);
+				row = t.row;
+				query = t.asked;
 				make_row(ROW_FAR, &random, row, dim);
 				for (uint32_t i = 0; i < dim; i++)
 					query[i] = 3 * row[i];
 				code(&t, row, GG_ELEMENT_F32);
-				distance = true_distance(metrics[m], row, query, dim);
+				distance = harness_distance(metrics[m], row, query, dim, NULL);
 				scale = length(row, dim) * length(query, dim);
 				if (metrics[m] == GG_METRIC_COSINE)
 					scale = 1;
 				CHECK(fabs(estimate(&t, query) - distance) <= 1e-3 * scale,
 					  "metric %d codes %d dim %u", (int) metrics[m], (int) kinds[k], dim);
 				tools_free(&t);
-				free(row);
-				free(query);
 			}
 }
 
@@ -660,22 +625,24 @@ test_special_rows(void)
 			for (size_t d = 0; d < NDIMS; d++)
 			{
 				uint32_t	dim = dims[d];
-				float	   *row = calloc(dim, sizeof(float));
-				float	   *query = malloc(dim * sizeof(float));
+				float	   *row;
+				float	   *query;
 				double		distance;
 				tools		t;
 				uint8_t    *zero;
 
 				tools_make(&t, metrics[m], dim, kinds[k], SEED);
+				row = t.row;
+				query = t.asked;
 				zero = malloc(t.coder.record_bytes);
 				make_row(ROW_NORMAL, &random, query, dim);
-				distance = true_distance(metrics[m], row, query, dim);
+				distance = harness_distance(metrics[m], row, query, dim, NULL);
 				code(&t, row, GG_ELEMENT_F32);
 				memcpy(zero, t.record, t.coder.record_bytes);
 				CHECK(fabs(estimate(&t, query) - distance) <= 1e-5 * distance,
 					  "metric %d dim %u: zero row", (int) metrics[m], dim);
 				memset(query, 0, dim * sizeof(float));
-				distance = true_distance(metrics[m], row, query, dim);
+				distance = harness_distance(metrics[m], row, query, dim, NULL);
 				CHECK(estimate(&t, query) == distance, "metric %d dim %u: zero row and query",
 					  (int) metrics[m], dim);
 
@@ -711,8 +678,6 @@ test_special_rows(void)
 				}
 				tools_free(&t);
 				free(zero);
-				free(row);
-				free(query);
 			}
 }
 
@@ -751,26 +716,22 @@ test_decoding(void)
 			{
 				uint32_t	dim = some[d];
 				harness_random random = {dim};
-				float	   *row = malloc(dim * sizeof(float));
-				float	   *query = malloc(dim * sizeof(float));
 				float	   *decoded = malloc(dim * sizeof(float));
 				double		got,
 							expected;
 				tools		t;
 
 				tools_make(&t, metric, dim, codes, SEED);
-				make_row(ROW_NORMAL, &random, row, dim);
-				make_row(ROW_NORMAL, &random, query, dim);
-				code(&t, row, GG_ELEMENT_F32);
-				got = estimate(&t, query);
+				make_row(ROW_NORMAL, &random, t.row, dim);
+				make_row(ROW_NORMAL, &random, t.asked, dim);
+				code(&t, t.row, GG_ELEMENT_F32);
+				got = estimate(&t, t.asked);
 				gg_decode_row(&t.coder, t.record, decoded);
-				expected = decoded_distance(&t, decoded, query);
+				expected = decoded_distance(&t, decoded, t.asked);
 				CHECK(fabs(got - expected) <= 1e-3 * (dim + fabs(expected)),
 					  "metric %d, codes %d, dim %u: %g instead of %g", (int) metric, (int) codes,
 					  dim, got, expected);
 				tools_free(&t);
-				free(row);
-				free(query);
 				free(decoded);
 			}
 }

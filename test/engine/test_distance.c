@@ -175,49 +175,6 @@ test_halves_to_floats(void)
 
 /* ---- distances --------------------------------------------------------- */
 
-/*
- * The distance in double, and in *scale the size of what was summed: what errors are relative to.
- */
-static double
-reference(gg_metric metric, gg_element element, const float *row, const float *query, uint32_t dim,
-		  double *scale)
-{
-	double		dot = 0,
-				square = 0,
-				l2 = 0,
-				l1 = 0,
-				absolute = 0;
-
-	for (uint32_t i = 0; i < dim; i++)
-	{
-		double		x = row[i];
-		double		y = query[i];
-
-		dot += x * y;
-		absolute += fabs(x * y);
-		square += x * x;
-		l2 += (x - y) * (x - y);
-		l1 += fabs(x - y);
-	}
-	switch (metric)
-	{
-		case GG_METRIC_L2:
-			*scale = l2;
-			return l2;
-		case GG_METRIC_L1:
-			*scale = l1;
-			return l1;
-		case GG_METRIC_IP:
-			*scale = absolute;
-			return -dot;
-		default:
-			*scale = 1;
-			if (element == GG_ELEMENT_F32)
-				return 1 - dot;
-			return square == 0 ? 1 : 1 - dot / sqrt(square);
-	}
-}
-
 static void
 check_dim(const char *set, gg_metric metric, gg_element element, uint32_t dim, size_t shift)
 {
@@ -255,7 +212,7 @@ check_dim(const char *set, gg_metric metric, gg_element element, uint32_t dim, s
 	}
 	memcpy(wide + shift % 16, query, dim * sizeof(float));
 
-	expected = reference(metric, element, row, query, dim, &scale);
+	expected = harness_distance(metric, row, query, dim, &scale);
 	got = gg_distance_function(metric, element) (stored + shift, wide + shift % 16, dim);
 
 	/* sums of up to 16000 terms in at least two accumulators, each step rounding by 2^-24 */

@@ -105,44 +105,6 @@ add_condition(harness_random *random, gg_filter *filter)
 	filter->nvalues += condition->nvalues;
 }
 
-static bool
-holds(const gg_filter *filter, const gg_condition *condition, uint32_t row)
-{
-	const int64_t *values = filter->values + condition->first_value;
-	int64_t		word = words[condition->word][row];
-	bool		null = heads[row] >> (48 + condition->column) & 1;
-
-	if (condition->kind == GG_CONDITION_NULL || null)
-		return condition->kind == GG_CONDITION_NULL && null;
-	if (condition->kind == GG_CONDITION_NOT_NULL)
-		return true;
-	if (condition->kind == GG_CONDITION_RANGE)
-		return word >= values[0] && word <= values[1];
-	for (uint32_t v = 0; v < condition->nvalues; v += gg_condition_words(condition))
-	{
-		int64_t		missing = 0;
-
-		if (condition->kind == GG_CONDITION_IN)
-			missing = word ^ values[v];
-		for (uint32_t w = 0; condition->kind == GG_CONDITION_MASK && w < GG_MASK_WORDS; w++)
-			missing |= values[v + w] & ~words[condition->word + w][row];
-		if (missing == 0)
-			return true;
-	}
-	return false;
-}
-
-static bool
-row_matches(const gg_filter *filter, uint32_t row)
-{
-	if ((heads[row] >> 32 & 0xFFFF) == 0)
-		return false;
-	for (uint32_t c = 0; c < filter->nconditions; c++)
-		if (!holds(filter, &filter->conditions[c], row))
-			return false;
-	return true;
-}
-
 /* The rows from first on, n at a time; how many bits and numbers are wrong. */
 static uint32_t
 wrong_rows(const gg_filter *filter, uint32_t first, uint32_t n)
@@ -162,7 +124,7 @@ wrong_rows(const gg_filter *filter, uint32_t first, uint32_t n)
 		matches = gg_filter_rows(filter, heads + first, from, n, bits);
 		for (uint32_t i = 0; i < n; i++)
 		{
-			bool		match = row_matches(filter, first + i);
+			bool		match = harness_matches(filter, heads, words[0], ROWS, first + i);
 
 			wanted += match;
 			wrong += match != (bits[i / 64] >> i % 64 & 1);

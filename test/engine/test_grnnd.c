@@ -195,7 +195,7 @@ contract_case(uint32_t n, gg_metric metric, const gg_build_params *params)
 		for (size_t i = 0; i < (size_t) n * graph.degree; i++)
 			wrong += graph.adjacency[i] != edges[i];
 		CHECK(wrong <= stats.repaired, "%s, n %u, S %u, R %u, %u x %u, rho %g, %d threads: "
-			  "%u edges are others, %u were repaired", metric_names[metric], n, on.params.start,
+			  "%u edges are others, %u were repaired", harness_metrics[metric], n, on.params.start,
 			  on.params.capacity, on.params.outer, on.params.inner, on.params.rho, threads, wrong,
 			  stats.repaired);
 		gg_graph_free(&graph);
@@ -238,7 +238,7 @@ test_tiny(void)
 	params[2].graph_degree = 4;
 	params[2].initial_neighbors = 1;
 	params[2].outer_rounds = 1;
-	tiny_cases(params, 3);
+	tiny_cases(params, 3, 7);
 }
 
 static void
@@ -275,8 +275,7 @@ test_recall(void)
 static void
 test_determinism(void)
 {
-	harness_spec spec = {.n = harness_size(5000, 3), .dim = 24, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = harness_size(5000, 3), .dim = 24, .seed = 3};
 	gg_dataset	data;
 	gg_graph	graphs[4];
 	size_t		bytes;

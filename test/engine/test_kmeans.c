@@ -129,13 +129,6 @@ test_unit(void)
 	free(rows);
 }
 
-static bool
-cancelled(void *ctx)
-{
-	(void) ctx;
-	return true;
-}
-
 static void
 test_refusals(void)
 {
@@ -143,7 +136,7 @@ test_refusals(void)
 	float		centroids[20 * DIM];
 	const gg_kmeans_params many = {.k = 20,.rounds = 1};
 	const gg_kmeans_params long_one = {.k = 20,.rounds = 1000};
-	const gg_control control = {.threads = 1,.cancelled = cancelled};
+	const gg_control control = {.threads = 1,.cancelled = harness_cancelled_at_once};
 
 	CHECK(gg_kmeans(rows, 19, DIM, &many, NULL, centroids).code == GG_EINVAL, "too few rows");
 	CHECK(gg_kmeans(rows, 4000, DIM, &long_one, &control, centroids).code == GG_ECANCELED,

@@ -12,7 +12,6 @@
 #include "../../src/engine/rules/learn.h"
 #include "foreign.h"
 
-#define K			10
 #define QUERIES		300u
 #define DIM			48u
 #define EDGES		8u
@@ -38,23 +37,7 @@ exact_answers(const gg_dataset *data, const float *queries, uint32_t count, uint
 static double
 recall(const gg_dataset *data, const gg_graph *graph, const float *queries)
 {
-	gg_search_params search = {.k = K,.itopk_size = 64};
-	float	   *right = malloc(sizeof(float) * QUERIES * K);
-	float	   *found = malloc(sizeof(float) * QUERIES * K);
-	uint32_t   *nodes = exact_answers(data, queries, QUERIES, K, 2, right);
-	uint32_t	hits = 0;
-	gg_index   *index;
-
-	CHECK_OK(gg_cpu_engine.index_open(data, graph, NULL, &index), "index_open");
-	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, queries, QUERIES, NULL, nodes, found),
-			 "search");
-	for (uint32_t i = 0; i < QUERIES * K; i++)
-		hits += found[i] <= right[i / K * K + K - 1];
-	gg_cpu_engine.index_close(index);
-	free(right);
-	free(found);
-	free(nodes);
-	return (double) hits / (QUERIES * K);
+	return harness_walk(data, graph, queries, QUERIES, 64, "recall").recall;
 }
 
 static gg_learn_input
@@ -358,13 +341,6 @@ test_small(void)
 		  (unsigned) stats.edges, stats.nodes, stats.links);
 }
 
-static bool
-at_once(void *ctx)
-{
-	(void) ctx;
-	return true;
-}
-
 static void
 test_refusals(void)
 {
@@ -372,7 +348,7 @@ test_refusals(void)
 	static const uint32_t pivots[] = {0, 2};
 	static const uint32_t answers[] = {0, 1, 2, GG_NO_NODE};
 	const gg_learn_input input = {2, 2, pivots, 1, answers, 1, 2, 1, 1};
-	const gg_control control = {.cancelled = at_once,.threads = 1};
+	const gg_control control = {.cancelled = harness_cancelled_at_once,.threads = 1};
 	gg_learn_input bad;
 	gg_learn_stats stats;
 

@@ -50,15 +50,6 @@ reference_forward(const uint32_t *knn, uint32_t k, uint32_t degree, uint32_t a, 
 	}
 }
 
-static bool
-emitted(const uint32_t *list, uint32_t count, uint32_t id)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (list[i] == id)
-			return true;
-	return false;
-}
-
 static void
 reference(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t *graph)
 {
@@ -82,10 +73,10 @@ reference(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t
 		{
 			uint32_t	f = forward[(size_t) d * degree + i];
 
-			if (i < nforward && f != d && count < degree && !emitted(out, count, f))
+			if (i < nforward && f != d && count < degree && !list_has(out, count, f))
 				out[count++] = f;
 			if (i < nreverse && reverse[i] != d && count < degree &&
-				!emitted(out, count, reverse[i]))
+				!list_has(out, count, reverse[i]))
 				out[count++] = reverse[i];
 		}
 		while (count < degree)
@@ -95,47 +86,11 @@ reference(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t
 	free(reverse);
 }
 
-/* Lists of distinct random neighbours; short: some end early, and some are empty. */
-static uint32_t *
-random_lists(uint32_t n, uint32_t k, uint32_t spread, bool cut, uint64_t seed)
-{
-	harness_random random = {seed};
-	uint32_t   *knn = malloc(sizeof(uint32_t) * n * k);
-
-	for (uint32_t a = 0; a < n; a++)
-	{
-		uint32_t   *list = knn + (size_t) a * k;
-		uint32_t	have = k < n - 1 ? k : n - 1;
-		uint32_t	count = 0;
-
-		if (have > 2 * spread)
-			have = 2 * spread;
-		if (cut && a % 3 == 0)
-			have = (uint32_t) (harness_unit(&random) * (have + 1));
-		while (count < have)
-		{
-			/* near by number, so that neighbours share neighbours */
-			uint32_t	step = 1 + (uint32_t) (harness_unit(&random) * 2 * spread);
-			uint32_t	id = (a + n + (step % 2 ? step / 2 + 1 : n - step / 2)) % n;
-
-			if (id == a || emitted(list, count, id))
-			{
-				if (harness_unit(&random) < 0.05)
-					have--;
-				continue;
-			}
-			list[count++] = id;
-		}
-		while (count < k)
-			list[count++] = GG_NO_NODE;
-	}
-	return knn;
-}
-
 static void
 compare(uint32_t n, uint32_t k, uint32_t degree, uint32_t spread, bool cut, uint64_t seed)
 {
-	uint32_t   *knn = random_lists(n, k, spread, cut, seed);
+	harness_random random = {seed};
+	uint32_t   *knn = random_lists(&random, n, k, spread, cut);
 	uint32_t   *expected = malloc(sizeof(uint32_t) * n * degree);
 
 	reference(knn, n, k, degree, expected);

@@ -18,13 +18,6 @@ never(void *ctx)
 	return false;
 }
 
-static bool
-at_once(void *ctx)
-{
-	(void) ctx;
-	return true;
-}
-
 /* From a reached node of the orphan's own list. */
 static bool
 link_by_list(gg_reach *reach, uint32_t orphan, const void *arg)
@@ -202,7 +195,8 @@ test_stop(void)
 
 	for (uint32_t i = 0; i < n; i++)
 		ring[i] = (i + 1) % n;
-	CHECK_OK(gg_reach_create(&reach, "test", ring, n, 1, at_once, NULL), "create");
+	CHECK_OK(gg_reach_create(&reach, "test", ring, n, 1, harness_cancelled_at_once, NULL),
+			 "create");
 	memset(reach.parent, 0xFF, sizeof(uint32_t) * n);
 	gg_reach_root(&reach, 0);
 	gg_reach_spread(&reach);

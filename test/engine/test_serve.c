@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
-#include "serve_bulk.h"
-#include "serve_deep.h"
 #include "serve_few_tids.h"
 #include "serve_group.h"
 #include "serve_refusals.h"
@@ -55,15 +52,8 @@ fill(const gg_dataset *data, const gg_graph *graph, uint32_t capacity)
 	write_part(index, GG_PART_ROWS, data->rows, data->n * row_bytes, 4099);
 	if (graph != NULL)
 	{
-		uint32_t   *pivots = malloc((size_t) graph->npivots * PIVOT_WORDS * sizeof(uint32_t));
+		uint32_t   *pivots = harness_pivots(graph);
 
-		for (uint32_t i = 0; i < graph->npivots; i++)
-		{
-			pivots[i * PIVOT_WORDS] = graph->pivots[i];
-			memcpy(pivots + i * PIVOT_WORDS + 1,
-				   graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-				   GG_PIVOT_DEGREE * sizeof(uint32_t));
-		}
 		write_part(index, GG_PART_ADJACENCY, graph->adjacency,
 				   (uint64_t) graph->n * graph->degree * sizeof(uint32_t), 1001);
 		write_part(index, GG_PART_PIVOTS, pivots,
@@ -276,28 +266,26 @@ static void
 test_deep(void)
 {
 	static const deep_spec specs[] = {
-		{.n = 6000,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
-		{.n = 3000,.dim = 20,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.offsets = true},
+		{.n = 6000,.dim = 16},
+		{.n = 3000,.dim = 20,.metric = GG_METRIC_COSINE,.offsets = true},
 		{.n = 2000,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.offsets = true},
-		{.n = 5000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.coarse = true},
+		{.n = 5000,.dim = 3,.metric = GG_METRIC_L1,.coarse = true},
 		{.n = 2000,.dim = 5,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.spare = 77},
-		{.n = 3000,.dim = 40,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true,
-			.codes = GG_CODES_INT4},
-		{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,
-			.offsets = true,.graph = true,.codes = GG_CODES_INT8},
-		{.n = 2000,.dim = 48,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.graph = true,
-			.codes = GG_CODES_INT4,.mean = deep_mean},
+		{.n = 3000,.dim = 40,.graph = true,.codes = GG_CODES_INT4},
+		{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.offsets = true,
+			.graph = true,.codes = GG_CODES_INT8},
+		{.n = 2000,.dim = 48,.element = GG_ELEMENT_F16,.graph = true,.codes = GG_CODES_INT4,
+			.mean = deep_mean},
 		{.n = 2000,.dim = 33,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.graph = true,
 			.codes = GG_CODES_INT8,.mean = deep_mean},
-		{.n = 1,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
-		{.n = 0,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.spare = 3}
+		{.n = 1,.dim = 4},
+		{.n = 0,.dim = 4,.spare = 3}
 	};
 
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
 	{
-		deep_spec	spec = specs[i];
+		const deep_spec spec = deep_fewer(specs[i]);
 
-		spec.n = spec.n > 1 ? harness_size(spec.n, 4) : spec.n;
 		deep_test(engine, &spec, 0);
 		deep_several(engine, &spec, 0);
 		deep_many(engine, &spec, 0);

@@ -28,15 +28,6 @@ naive_distance(const naive *on, uint32_t a, uint32_t b)
 	return (float) harness_row_distance(on->data, a, b);
 }
 
-static bool
-has(const uint32_t *list, uint32_t count, uint32_t id)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (list[i] == id)
-			return true;
-	return false;
-}
-
 /* (a) */
 static void
 naive_stage_1(const naive *on, uint32_t a)
@@ -80,7 +71,7 @@ naive_unite(const naive *on, uint32_t d, uint32_t *united)
 	for (uint32_t i = 0; i < limit && forward[i] != GG_NO_NODE; i++)
 		united[count++] = forward[i];
 	for (uint32_t i = 0; i < nreverse; i++)
-		if (!has(united, count, reverse[i]))
+		if (!list_has(united, count, reverse[i]))
 			united[count++] = reverse[i];
 	return count;
 }
@@ -186,7 +177,7 @@ contract_case(const gg_dataset *data, const gg_build_params *params, double leas
 							sizeof(uint32_t) * params->graph_degree) == 0;
 		CHECK(equal >= least * data->n,
 			  "%s, n %u, dim %u, %u of %u, alpha %g, lambda0 %u: %u lists as they should be",
-			  metric_names[data->metric], data->n, data->dim, params->graph_degree,
+			  harness_metrics[data->metric], data->n, data->dim, params->graph_degree,
 			  params->intermediate_graph_degree, params->alpha, params->lambda0, equal);
 		if (threads == 1)
 			memcpy(first, graph, sizeof(uint32_t) * entries);
@@ -234,7 +225,7 @@ test_metrics(void)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
 			harness_spec spec = {.n = harness_size(400, 3), .dim = 19, .latent = 8,
-								 .metric = metric, .element = element, .seed = 2};
+				.metric = metric, .element = element, .seed = 2};
 			gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG, .graph_degree = 16,
 									  .intermediate_graph_degree = 40};
 			gg_dataset	data;
@@ -318,7 +309,7 @@ test_tiny(void)
 	params[2].graph_degree = params[2].intermediate_graph_degree = 4;
 	params[2].alpha = GG_MAX_ALPHA;
 	params[2].lambda0 = 1;
-	tiny_cases(params, 3);
+	tiny_cases(params, 3, 7);
 }
 
 static void
@@ -337,8 +328,7 @@ test_extremes(void)
 {
 	static const float alphas[] = {1, 1.1f, 1.3f, GG_MAX_ALPHA};
 	static const uint32_t lambdas[] = {1, 5, 10, GG_MAX_LAMBDA};
-	harness_spec spec = {.n = harness_size(3000, 3), .dim = 24, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 4};
+	harness_spec spec = {.n = harness_size(3000, 3), .dim = 24, .seed = 4};
 	gg_control	control = {.threads = 2};
 	gg_dataset	data;
 	uint64_t	edges[4][4];
@@ -391,8 +381,7 @@ test_recall(void)
 static void
 test_determinism(void)
 {
-	harness_spec spec = {.n = harness_size(7000, 3), .dim = 24, .metric = GG_METRIC_IP,
-						 .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = harness_size(7000, 3), .dim = 24, .metric = GG_METRIC_IP, .seed = 3};
 	gg_control	control = {.threads = 1};
 	gg_dataset	data;
 	gg_graph	graphs[2];

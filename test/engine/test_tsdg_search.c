@@ -7,92 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
+#include "opened.h"
 #include "small_graph.h"
-#include "../../src/engine/keys.h"
+#include "watched.h"
 
 static const gg_engine *const engine = &gg_cpu_engine;
 static const gg_search_mode modes[] = {GG_SEARCH_TSDG_SMALL, GG_SEARCH_TSDG_LARGE};
 static const char *const mode_names[] = {"small", "large"};
-
-/* ---- a source in memory ------------------------------------------------------- */
-
-typedef struct memory
-{
-	const gg_dataset *data;
-	const gg_graph *graph;
-	const float *query;			/* prepared */
-	uint64_t	distances;
-	uint64_t	marked;			/* nodes measured that no edge without a mark leads to */
-	const uint8_t *unmarked;	/* n x n, or NULL: 1 where node may be measured at all */
-	long		calls_left;		/* -1: no limit; at 0 every callback fails */
-} memory;
-
-static bool
-call_allowed(memory *m)
-{
-	if (m->calls_left > 0)
-		m->calls_left--;
-	return m->calls_left != 0;
-}
-
-static float
-distance_to(const memory *m, uint32_t node)
-{
-	const gg_dataset *data = m->data;
-	size_t		row_bytes = data->dim * gg_element_size(data->element);
-
-	return gg_distance_function(data->metric, data->element)
-		((const char *) data->rows + node * row_bytes, m->query, data->dim);
-}
-
-static bool
-memory_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
-{
-	memory	   *m = ctx;
-
-	for (uint32_t i = 0; i < count; i++)
-	{
-		out[i] = distance_to(m, nodes[i]);
-		m->marked += m->unmarked != NULL && !m->unmarked[nodes[i]];
-	}
-	m->distances += count;
-	return call_allowed(m);
-}
-
-static bool
-memory_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
-{
-	memory	   *m = ctx;
-
-	for (uint32_t i = 0; i < count; i++)
-		memcpy(out + i * m->graph->degree,
-			   m->graph->adjacency + (size_t) nodes[i] * m->graph->degree,
-			   m->graph->degree * sizeof(uint32_t));
-	return call_allowed(m);
-}
-
-static bool
-memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
-{
-	memory	   *m = ctx;
-
-	*node = m->graph->pivots[i];
-	memcpy(neighbors, m->graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-		   GG_PIVOT_DEGREE * sizeof(uint32_t));
-	return call_allowed(m);
-}
-
-static gg_source
-source_of(memory *m)
-{
-	gg_source	source = {m->graph->n, m->graph->degree, m->graph->npivots, m,
-	memory_distances, memory_neighbors, memory_pivot, NULL};
-
-	m->distances = m->marked = 0;
-	m->calls_left = -1;
-	return source;
-}
 
 /* ---- the contract, slowly ------------------------------------------------------ */
 
@@ -120,14 +41,14 @@ put(key_list *list, uint64_t key)
 }
 
 static uint64_t
-key_to(memory *m, uint32_t node)
+key_to(watched *m, uint32_t node)
 {
-	return key_of(distance_to(m, node), node);
+	return key_of(watched_distance(m, node), node);
 }
 
 /* Small batches: everything that all walks measure. */
 static void
-naive_small(memory *m, uint32_t walks, key_list *all)
+naive_small(watched *m, uint32_t walks, key_list *all)
 {
 	const gg_graph *graph = m->graph;
 	uint32_t	nseeds = (graph->npivots + walks - 1) / walks;
@@ -197,7 +118,7 @@ naive_small(memory *m, uint32_t walks, key_list *all)
  * segments, which these searches do not reach.
  */
 static void
-naive_large(memory *m, uint32_t itopk, float delta, key_list *all)
+naive_large(watched *m, uint32_t itopk, float delta, key_list *all)
 {
 	const gg_graph *graph = m->graph;
 	key_list	queue = {malloc((graph->n + 1) * sizeof(uint64_t)), 0};
@@ -243,15 +164,17 @@ mark_some(small_random *random, gg_graph *graph, uint32_t share)
 }
 
 static void
-compare(memory *m, gg_walk *walk, const gg_search_params *params)
+compare(watched *m, gg_walk *walk, const gg_search_params *params)
 {
-	gg_source	source = source_of(m);
+	const float *query = m->query;
+	gg_source	source = watch_make(m, m->data, m->graph);
 	key_list	all = {malloc((m->graph->n + 1) * sizeof(uint64_t)), 0};
 	gg_candidate candidate;
 	uint32_t	different = 0;
 	uint32_t	wanted = params->itopk_size;
 	uint32_t	count = 0;
 
+	watch_query(m, query);
 	if (params->mode == GG_SEARCH_TSDG_SMALL)
 		naive_small(m, params->walks ? params->walks : (params->itopk_size + 1) / 2, &all);
 	else
@@ -297,7 +220,7 @@ test_contract(void)
 		for (uint32_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]) * 20; i++)
 		{
 			float		query[12];
-			memory		m = {.data = &data,.graph = &graph,.query = query};
+			watched		m = {.data = &data,.graph = &graph,.query = query};
 			gg_search_params params = {.k = 1,.itopk_size = lengths[i / 20],
 				.mode = modes[i % 2],.walks = i / 2 % 4 == 3 ? 100 : i / 2 % 4,
 			.delta = i % 5 == 0 ? 0.5f : 0};
@@ -315,6 +238,17 @@ test_contract(void)
 
 /* ---- marks ----------------------------------------------------------------------- */
 
+/* How many of these nodes were measured? */
+static uint32_t
+measured(const watched *m, uint32_t first, uint32_t end)
+{
+	uint32_t	count = 0;
+
+	for (uint32_t i = first; i < end; i++)
+		count += m->measured[i] != 0;
+	return count;
+}
+
 /* Two halves that only marked edges connect: large-batch search stays where its pivots are. */
 static void
 test_marks(void)
@@ -325,7 +259,6 @@ test_marks(void)
 	};
 	small_random random = {11};
 	float	   *rows = malloc(N * DIM * sizeof(float));
-	uint8_t    *first_half = calloc(N, 1);
 	gg_dataset	data = {rows, N, DIM, GG_ELEMENT_F32, GG_METRIC_L2};
 	gg_graph	graph;
 	gg_walk    *walk;
@@ -335,7 +268,6 @@ test_marks(void)
 	small_graph_make(&random, rows, N, DIM, data.metric, DEGREE, 20, &graph);
 	for (uint32_t i = 0; i < N; i++)
 	{
-		first_half[i] = i < N / 2;
 		for (uint32_t j = 0; j < DEGREE; j++)
 		{
 			uint32_t   *edge = &graph.adjacency[i * DEGREE + j];
@@ -349,25 +281,26 @@ test_marks(void)
 	CHECK_OK(gg_walk_create(&walk), "create");
 	for (uint32_t q = 0; q < 20; q++)
 	{
-		memory		m = {&data, &graph, rows + (size_t) (N - 1 - q) * DIM, 0, 0, first_half, -1};
-		gg_source	source = source_of(&m);
+		watched		m;
+		gg_source	source = watch_make(&m, &data, &graph);
 		gg_search_params params = {.k = 1,.itopk_size = 30,.mode = GG_SEARCH_TSDG_LARGE};
 		gg_candidate candidate;
 
+		watch_query(&m, rows + (size_t) (N - 1 - q) * DIM);
 		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "large");
 		CHECK_OK(gg_walk_widen(walk, 200), "widen");
-		CHECK(m.marked == 0, "%llu nodes behind marked edges", (unsigned long long) m.marked);
+		CHECK(measured(&m, N / 2, N) == 0, "%u nodes behind marked edges",
+			  measured(&m, N / 2, N));
 		params.mode = GG_SEARCH_TSDG_SMALL;
 		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "small");
-		CHECK(m.marked > 0 && gg_walk_next(walk, &candidate) && candidate.node == N - 1 - q,
-			  "small-batch search goes along marked edges");
+		CHECK(measured(&m, N / 2, N) > 0 && gg_walk_next(walk, &candidate) &&
+			  candidate.node == N - 1 - q, "small-batch search goes along marked edges");
 		CHECK_OK(gg_walk_start(walk, &source, 30), "start");
 		CHECK(gg_walk_next(walk, &candidate) && candidate.node == N - 1 - q,
 			  "best-first search does");
 	}
 	gg_walk_free(walk);
 	small_graph_free(&graph);
-	free(first_half);
 	free(rows);
 }
 
@@ -377,8 +310,7 @@ test_marks(void)
 static void
 test_widening(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(4000, 8),.dim = 20,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 3};
+	harness_spec spec = {.n = harness_size(4000, 8), .dim = 20, .seed = 3};
 	gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 12,
 	.intermediate_graph_degree = 24};
 	gg_control	control = {.threads = 2};
@@ -392,14 +324,15 @@ test_widening(void)
 	CHECK_OK(gg_walk_create(&walk), "create");
 	for (uint32_t i = 0; i < 8; i++)
 	{
-		memory		m = {.data = &data,.graph = &graph,.query = queries + i / 2 * data.dim};
-		gg_source	source = source_of(&m);
+		watched		m;
+		gg_source	source = watch_make(&m, &data, &graph);
 		gg_search_params search = {.k = 1,.itopk_size = 20,.mode = modes[i % 2]};
 		uint8_t    *handed = calloc(data.n, 1);
 		uint32_t	length = search.itopk_size;
 		uint32_t	count = 0;
 		uint32_t	wrong = 0;
 
+		watch_query(&m, queries + i / 2 * data.dim);
 		CHECK_OK(gg_walk_search(walk, &source, &search, INFINITY), "search");
 		for (;;)
 		{
@@ -408,7 +341,7 @@ test_widening(void)
 			while (gg_walk_next(walk, &candidate))
 			{
 				wrong += handed[candidate.node]++ != 0 ||
-					candidate.distance != distance_to(&m, candidate.node);
+					candidate.distance != watched_distance(&m, candidate.node);
 				count++;
 			}
 			if (gg_walk_exhausted(walk))
@@ -431,63 +364,37 @@ test_widening(void)
 /* slow checkers: how many times fewer rows */
 #define FEWER (harness_fewer() ? 20 : 8)
 
-static double
-recall(const float *found, const uint32_t *nodes, const float *truth, uint32_t nq, uint32_t k)
-{
-	uint64_t	hits = 0;
-
-	for (uint32_t i = 0; i < nq * k; i++)
-		hits += nodes[i] != GG_NO_NODE && found[i] <= truth[i / k * k + k - 1];
-	return (double) hits / ((double) nq * k);
-}
-
 /* Answers of 1 and 3 threads are the same, sorted, distinct, and mostly right. */
 static void
 search_case(const harness_spec *spec, gg_algorithm algorithm, uint32_t itopk, double least)
 {
-	gg_build_params params = {.algorithm = algorithm,.graph_degree = 32,
+	const gg_build_params params = {.algorithm = algorithm,.graph_degree = 32,
 	.intermediate_graph_degree = 64,.seed = 1};
-	gg_control	one = {.threads = 1};
-	gg_control	three = {.threads = 3};
-	uint32_t	nq = harness_fewer() ? 20 : 200;
-	uint32_t	k = spec->n < K ? spec->n : K;
-	uint32_t	nodes[3][200 * K];
-	float		distances[3][200 * K];
-	gg_dataset	data;
-	gg_graph	graph;
-	gg_index   *index;
-	float	   *queries;
+	const uint32_t k = spec->n < K ? spec->n : K;
+	opened		o = {.nq = harness_fewer() ? 20 : 200};
+	uint64_t   *truth;
 
-	harness_data(spec, &data, &queries, nq);
-	CHECK_OK(engine->build(&data, &params, &three, &graph, NULL), "build");
-	CHECK_OK(engine->index_open(&data, &graph, &one, &index), "open");
-	CHECK_OK(harness_exact(engine, index, k, NULL, queries, nq, &three, nodes[2], distances[2]),
-			 "exact");
+	harness_data(spec, &o.data, &o.queries, o.nq);
+	open_data(&o, engine, &params);
+	truth = opened_nearest(&o, k, NULL, 3);
 	for (int mode = 0; mode < 2; mode++)
 	{
-		gg_search_params search = {.k = k,.itopk_size = itopk,.mode = modes[mode]};
-		uint32_t	wrong = 0;
-		double		found;
+		const gg_search_params search = {.k = k,.itopk_size = itopk,.mode = modes[mode]};
+		uint64_t   *one = opened_found(&o, &search, 1);
+		uint64_t   *three = opened_found(&o, &search, 3);
+		const uint32_t wrong = harness_wrong(&o.data, o.queries, o.nq, one, k, 0);
+		const double found = (double) harness_hits(one, truth, o.nq, k) / (o.nq * k);
 
-		CHECK_OK(harness_search(engine, index, &search, queries, nq, &one, nodes[0], distances[0]),
-				 "search");
-		CHECK_OK(harness_search(engine, index, &search, queries, nq, &three, nodes[1],
-								distances[1]), "search");
-		CHECK(memcmp(nodes[0], nodes[1], nq * k * sizeof(uint32_t)) == 0 &&
-			  memcmp(distances[0], distances[1], nq * k * sizeof(float)) == 0, "threads");
-		for (uint32_t i = 0; i < nq * k; i++)
-			wrong += nodes[0][i] >= data.n ||
-				(i % k > 0 && key_of(distances[0][i], nodes[0][i]) <=
-				 key_of(distances[0][i - 1], nodes[0][i - 1]));
-		found = recall(distances[0], nodes[0], distances[2], nq, k);
-		CHECK(wrong == 0 && found >= least,
+		CHECK(opened_same(&o, one, three, k), "threads");
+		CHECK(wrong == 0 && one[o.nq * k - 1] != GG_NO_KEY && found >= least,
 			  "%s, algorithm %d, shape %d, n %u, dim %u, metric %d, element %d: recall %.4f, %u "
-			  "wrong", mode_names[mode], algorithm, spec->shape, data.n, data.dim, data.metric,
-			  data.element, found, wrong);
+			  "wrong", mode_names[mode], algorithm, spec->shape, o.data.n, o.data.dim,
+			  o.data.metric, o.data.element, found, wrong);
+		free(one);
+		free(three);
 	}
-	engine->index_close(index);
-	gg_graph_free(&graph);
-	harness_free(&data, queries);
+	free(truth);
+	close_opened(&o);
 }
 
 static void
@@ -496,8 +403,8 @@ test_recall(void)
 	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, FEWER),.dim = 40,
-			.metric = metric,.element = element,.seed = metric};
+			harness_spec spec = {.n = harness_size(6000, FEWER), .dim = 40, .metric = metric,
+				.element = element, .seed = metric};
 
 			/* slow checkers: each metric once, and both elements */
 			if (harness_small() && (metric + element) % 2 == 1)
@@ -506,15 +413,14 @@ test_recall(void)
 		}
 	for (harness_shape shape = SHAPE_UNIFORM; shape <= SHAPE_TIGHT; shape++)
 	{
-		harness_spec spec = {.shape = shape,.n = harness_size(3000, FEWER),.dim = 8,
-		.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 7};
+		harness_spec spec = {.shape = shape, .n = harness_size(3000, FEWER), .dim = 8, .seed = 7};
 
 		search_case(&spec, GG_ALGORITHM_TSDG, 64, 0.99);
 	}
 	for (gg_algorithm algorithm = GG_ALGORITHM_CAGRA; algorithm <= GG_ALGORITHM_GRNND; algorithm++)
 	{
-		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, FEWER),.dim = 40,
-		.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.seed = 9};
+		harness_spec spec = {.n = harness_size(6000, FEWER), .dim = 40, .metric = GG_METRIC_COSINE,
+			.seed = 9};
 
 		search_case(&spec, algorithm, 64, 0.99);
 		/* as many candidates as an index of an engine may ask for */
@@ -527,32 +433,25 @@ test_recall(void)
 static void
 test_clusters(void)
 {
-	harness_spec spec = {.shape = SHAPE_TIGHT,.n = 6000,.dim = 24,.latent = 8,.clusters = 150,
-	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 4};
-	gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 16,
+	const harness_spec spec = {.shape = SHAPE_TIGHT, .n = 6000, .dim = 24, .latent = 8,
+		.clusters = 150, .seed = 4};
+	const gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,.graph_degree = 16,
 	.intermediate_graph_degree = 32,.seed = 1};
-	gg_search_params search = {.k = K,.itopk_size = 32,.mode = GG_SEARCH_TSDG_SMALL,.walks = 5};
-	gg_control	control = {.threads = 2};
-	uint32_t	nodes[2][100 * K];
-	float		distances[2][100 * K];
-	gg_dataset	data;
-	gg_graph	graph;
-	gg_index   *index;
-	float	   *queries;
-	double		found;
+	const gg_search_params search = {.k = K,.itopk_size = 32,.mode = GG_SEARCH_TSDG_SMALL,
+	.walks = 5};
+	opened		o = {.nq = 100};
+	uint64_t   *truth,
+			   *found;
 
-	harness_data(&spec, &data, &queries, 100);
-	CHECK_OK(engine->build(&data, &params, &control, &graph, NULL), "build");
-	CHECK_OK(engine->index_open(&data, &graph, &control, &index), "open");
-	CHECK_OK(harness_exact(engine, index, K, NULL, queries, 100, &control, nodes[0], distances[0]),
-			 "exact");
-	CHECK_OK(harness_search(engine, index, &search, queries, 100, &control, nodes[1],
-							distances[1]), "search");
-	found = recall(distances[1], nodes[1], distances[0], 100, K);
-	CHECK(found >= 0.98, "5 walks: recall %.4f", found);
-	engine->index_close(index);
-	gg_graph_free(&graph);
-	harness_free(&data, queries);
+	harness_data(&spec, &o.data, &o.queries, o.nq);
+	open_data(&o, engine, &params);
+	truth = opened_nearest(&o, K, NULL, 2);
+	found = opened_found(&o, &search, 2);
+	CHECK(harness_hits(found, truth, 100, K) >= 0.98 * 100 * K, "5 walks: recall %.4f",
+		  harness_hits(found, truth, 100, K) / (100.0 * K));
+	free(truth);
+	free(found);
+	close_opened(&o);
 }
 
 /* Of few rows every one is found. */
@@ -564,8 +463,7 @@ test_tiny(void)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
 		{
-			harness_spec spec = {.shape = shape,.n = sizes[i],.dim = 5,.metric = GG_METRIC_L2,
-			.element = GG_ELEMENT_F32,.seed = i};
+			harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5, .seed = i};
 
 			search_case(&spec, GG_ALGORITHM_TSDG, 100, 1.0);
 			search_case(&spec, GG_ALGORITHM_CAGRA, 10, sizes[i] <= 10 ? 1.0 : 0.8);
@@ -604,15 +502,16 @@ test_damage(void)
 	CHECK_OK(gg_walk_create(&walk), "create");
 	for (int mode = 0; mode < 2; mode++)
 	{
-		memory		m = {.data = &data,.graph = &graph,.query = rows};
-		gg_source	source = source_of(&m);
+		watched		m;
+		gg_source	source = watch_make(&m, &data, &graph);
 		gg_search_params params = {.k = 1,.itopk_size = 40,.mode = modes[mode]};
 		gg_candidate candidate;
 		gg_status	status;
 
+		watch_query(&m, rows);
 		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "damaged");
 		CHECK(gg_walk_next(walk, &candidate) && candidate.node == 0, "%s", mode_names[mode]);
-		for (long calls = 1;; calls++)
+		for (long calls = 0;; calls++)
 		{
 			m.calls_left = calls;
 			status = gg_walk_search(walk, &source, &params, INFINITY);
@@ -630,29 +529,20 @@ test_damage(void)
 static void
 test_refusals(void)
 {
-	harness_spec spec = {.n = 50,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32};
-	gg_build_params params = {.graph_degree = 8,.intermediate_graph_degree = 16};
-	gg_search_params wrong[] = {
+	const harness_spec spec = {.n = 50, .dim = 4};
+	const gg_search_params wrong[] = {
 		{.k = 1,.itopk_size = 8,.mode = 5},
 		{.k = 1,.itopk_size = 8,.mode = GG_SEARCH_TSDG_LARGE,.delta = -1},
 		{.k = 1,.itopk_size = 8,.mode = GG_SEARCH_TSDG_LARGE,.delta = NAN}
 	};
-	gg_dataset	data;
-	gg_graph	graph;
-	gg_index   *index;
-	float	   *queries;
-	uint32_t	node;
-	float		distance;
+	uint64_t	key;
+	opened		o;
 
-	harness_data(&spec, &data, &queries, 1);
-	CHECK_OK(engine->build(&data, &params, NULL, &graph, NULL), "build");
-	CHECK_OK(engine->index_open(&data, &graph, NULL, &index), "open");
+	open_spec(&o, engine, &spec, 1);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		CHECK(harness_search(engine, index, &wrong[i], queries, 1, NULL, &node, &distance).code ==
-			  GG_EINVAL, "params %zu", i);
-	engine->index_close(index);
-	gg_graph_free(&graph);
-	harness_free(&data, queries);
+		CHECK(engine->index_search(o.index, &wrong[i], o.queries, 1, NULL, &key).code == GG_EINVAL,
+			  "params %zu", i);
+	close_opened(&o);
 }
 
 int

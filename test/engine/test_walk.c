@@ -8,6 +8,7 @@
 
 #include "harness.h"
 #include "small_graph.h"
+#include "watched.h"
 
 /*
  * The walk once more under other names, with allocations that can be made to fail.
@@ -77,80 +78,9 @@ faulty_realloc(void *block, size_t size)
 #undef gg_walk_distances
 #undef gg_walk_free
 
-/* ---- a source in memory that watches what is asked of it --------------- */
+/* ---- sources ------------------------------------------------------------ */
 
-typedef struct watched
-{
-	const float *rows;
-	uint32_t	dim;
-	const gg_graph *graph;
-	const float *query;
-	uint8_t    *measured;		/* by node: how often */
-	uint32_t	repeated;		/* nodes measured twice, or ids that are none */
-	uint32_t	largest;		/* batch */
-	long		calls_left;		/* -1: no limit; at 0 every callback fails */
-} watched;
-
-static bool
-call_allowed(watched *watch)
-{
-	if (watch->calls_left == 0)
-		return false;
-	if (watch->calls_left > 0)
-		watch->calls_left--;
-	return true;
-}
-
-static bool
-watched_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
-{
-	watched    *watch = ctx;
-	gg_distance_fn distance = gg_distance_function(GG_METRIC_L2, GG_ELEMENT_F32);
-
-	if (!call_allowed(watch))
-		return false;
-	if (count > watch->largest)
-		watch->largest = count;
-	for (uint32_t i = 0; i < count; i++)
-	{
-		if (nodes[i] >= watch->graph->n || watch->measured[nodes[i]]++ != 0)
-		{
-			watch->repeated++;
-			out[i] = 0;
-			continue;
-		}
-		out[i] = distance(watch->rows + (size_t) nodes[i] * watch->dim, watch->query, watch->dim);
-	}
-	return true;
-}
-
-static bool
-watched_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
-{
-	watched    *watch = ctx;
-
-	if (!call_allowed(watch))
-		return false;
-	for (uint32_t i = 0; i < count; i++)
-		memcpy(out + i * watch->graph->degree,
-			   watch->graph->adjacency + (size_t) nodes[i] * watch->graph->degree,
-			   watch->graph->degree * sizeof(uint32_t));
-	return true;
-}
-
-static bool
-watched_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
-{
-	watched    *watch = ctx;
-
-	if (!call_allowed(watch))
-		return false;
-	*node = watch->graph->pivots[i];
-	memcpy(neighbors, watch->graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-		   GG_PIVOT_DEGREE * sizeof(uint32_t));
-	return true;
-}
-
+/* The distances of pivots are asked for apart. */
 static bool
 watched_pivot_distances(void *ctx, const uint32_t *pivots, const uint32_t *nodes, uint32_t count,
 						float *out)
@@ -163,29 +93,16 @@ watched_pivot_distances(void *ctx, const uint32_t *pivots, const uint32_t *nodes
 	return watched_distances(ctx, nodes, count, out);
 }
 
+/* Of rows of so many float32. */
 static gg_source
-watch_make(watched *watch, const float *rows, uint32_t dim, const gg_graph *graph)
+watch_rows(watched *watch, const float *of, uint32_t dim, const gg_graph *over)
 {
-	gg_source	source = {graph->n, graph->degree, graph->npivots, watch,
-	watched_distances, watched_neighbors, watched_pivot, watched_pivot_distances};
+	gg_source	source = watch_make(watch, NULL, over);
 
-	watch->rows = rows;
-	watch->dim = dim;
-	watch->graph = graph;
-	watch->query = NULL;
-	watch->measured = calloc(graph->n + 1, 1);
-	watch->repeated = 0;
-	watch->largest = 0;
-	watch->calls_left = -1;
+	watch->rows = (gg_dataset) {of, over->n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	watch->data = &watch->rows;
+	source.pivot_distances = watched_pivot_distances;
 	return source;
-}
-
-/* Before each start. */
-static void
-watch_query(watched *watch, const float *query)
-{
-	watch->query = query;
-	memset(watch->measured, 0, watch->graph->n);
 }
 
 /* ---- the data most tests share ----------------------------------------- */
@@ -244,7 +161,7 @@ static void
 test_finds_nearest(gg_walk *walk)
 {
 	watched		watch;
-	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	source = watch_rows(&watch, rows, DIM, &graph);
 	uint32_t	found = 0;
 	uint32_t	disorder = 0;
 	uint32_t	wrong = 0;
@@ -279,7 +196,6 @@ test_finds_nearest(gg_walk *walk)
 	CHECK(distances < (uint64_t) QUERIES * N / 3, "%llu distances for %d queries of %d rows",
 		  (unsigned long long) distances, QUERIES, N);
 	CHECK(watch.largest <= GG_MAX_DEGREE, "batches of up to %u", watch.largest);
-	free(watch.measured);
 }
 
 /* Widening to a size finds what a walk started at that size does, for no more distances. */
@@ -288,7 +204,7 @@ test_widen_equals_fresh(gg_walk *walk)
 {
 	static const uint32_t widths[] = {8, 16, 40, 200, 1500};
 	watched		watch;
-	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	source = watch_rows(&watch, rows, DIM, &graph);
 	gg_walk    *fresh;
 
 	CHECK(gg_walk_create(&fresh).code == GG_OK, "create");
@@ -322,7 +238,6 @@ test_widen_equals_fresh(gg_walk *walk)
 	}
 	CHECK(watch.repeated == 0, "%u nodes measured twice", watch.repeated);
 	gg_walk_free(fresh);
-	free(watch.measured);
 }
 
 /* Nodes handed out after a widening are in order among themselves, late ones first. */
@@ -330,7 +245,7 @@ static void
 test_late_finds_come_first(gg_walk *walk)
 {
 	watched		watch;
-	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	source = watch_rows(&watch, rows, DIM, &graph);
 	uint32_t	late = 0;
 
 	for (uint32_t q = 0; q < QUERIES; q++)
@@ -356,7 +271,6 @@ test_late_finds_come_first(gg_walk *walk)
 		CHECK(!disorder, "query %u: out of order after widening", q);
 	}
 	CHECK(late > 0, "a list of 2 misses something that one of 100 finds");
-	free(watch.measured);
 }
 
 /* Widened far enough a walk hands out every node exactly once. */
@@ -408,7 +322,7 @@ test_every_node_once(gg_walk *walk)
 	static const uint32_t firsts[] = {1, 2, 64, 1000, 1023, 1024, 1025, N - 1, N, N + 1, 100000,
 									  0xFFFFFFFF};
 	watched		watch;
-	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	source = watch_rows(&watch, rows, DIM, &graph);
 
 	for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
 	{
@@ -418,7 +332,6 @@ test_every_node_once(gg_walk *walk)
 	/* many small steps */
 	watch_query(&watch, queries);
 	hand_out_all(walk, &source, &watch, 1, 1, N);
-	free(watch.measured);
 }
 
 static void
@@ -438,14 +351,13 @@ test_tiny(gg_walk *walk)
 			gg_source	source;
 
 			small_graph_make(&random, rows, n, DIM, GG_METRIC_L2, 8, npivots, &tiny);
-			source = watch_make(&watch, rows, DIM, &tiny);
+			source = watch_rows(&watch, rows, DIM, &tiny);
 			for (uint32_t itopk = 1; itopk <= 100; itopk += 33)
 			{
 				watch_query(&watch, queries + itopk % QUERIES * DIM);
 				hand_out_all(walk, &source, &watch, itopk, 2, n);
 			}
 			small_graph_free(&tiny);
-			free(watch.measured);
 			if (n == 0)
 				break;
 		}
@@ -467,7 +379,7 @@ test_duplicates(gg_walk *walk)
 	for (int i = 0; i < 500 * 4; i++)
 		same[i] = 1;
 	small_graph_make(&random, same, 500, 4, GG_METRIC_L2, 8, 30, &ties);
-	source = watch_make(&watch, same, 4, &ties);
+	source = watch_rows(&watch, same, 4, &ties);
 	watch_query(&watch, same);
 	hand_out_all(walk, &source, &watch, 10, 2, 500);
 	watch_query(&watch, same);
@@ -476,7 +388,6 @@ test_duplicates(gg_walk *walk)
 		wrong += !gg_walk_next(walk, &candidate) || candidate.node != i || candidate.distance != 0;
 	CHECK(wrong == 0, "%u of 500 equal rows are not in order of their ids", wrong);
 	small_graph_free(&ties);
-	free(watch.measured);
 }
 
 /* Parts that only far pivots lead to are found when nothing else is left. */
@@ -499,13 +410,12 @@ test_parts(gg_walk *walk)
 	}
 	for (uint32_t i = 0; i < n / part; i++)
 		parts.pivots[i] = i * part + 3;
-	source = watch_make(&watch, rows, DIM, &parts);
+	source = watch_rows(&watch, rows, DIM, &parts);
 	watch_query(&watch, queries);
 	hand_out_all(walk, &source, &watch, 64, 2, n);
 	watch_query(&watch, queries);
 	hand_out_all(walk, &source, &watch, 5000, 2, n);
 	small_graph_free(&parts);
-	free(watch.measured);
 }
 
 /* Damaged lists: ids out of range, self loops, repeated ids, in lists and pivots. */
@@ -543,7 +453,7 @@ test_invalid_ids(gg_walk *walk)
 	damaged.pivots[9] = n;
 	damaged.pivots[10] = damaged.pivots[11];
 	damaged.pivots[0] = 0xFFFFFFFE;
-	source = watch_make(&watch, rows, DIM, &damaged);
+	source = watch_rows(&watch, rows, DIM, &damaged);
 	watch_query(&watch, queries);
 	hand_out_all(walk, &source, &watch, 20, 2, n);
 
@@ -557,12 +467,10 @@ test_invalid_ids(gg_walk *walk)
 	/* unused places of lists do no harm */
 	small_graph_free(&damaged);
 	small_graph_make(&random, rows, 10, DIM, GG_METRIC_L2, 32, 5, &damaged);
-	free(watch.measured);
-	source = watch_make(&watch, rows, DIM, &damaged);
+	source = watch_rows(&watch, rows, DIM, &damaged);
 	watch_query(&watch, queries);
 	hand_out_all(walk, &source, &watch, 20, 2, 10);
 	small_graph_free(&damaged);
-	free(watch.measured);
 }
 
 /*
@@ -611,7 +519,7 @@ test_full_overflow(void)
 		next += count;
 	}
 	CHECK(next == nodes, "%u nodes", next);
-	source = watch_make(&watch, line, 1, &chain);
+	source = watch_rows(&watch, line, 1, &chain);
 	watch_query(&watch, &query);
 	CHECK(gg_walk_create(&walk).code == GG_OK, "create");
 	CHECK(gg_walk_start(walk, &source, SORTED_LIST_MAX + 1).code == GG_OK, "start");
@@ -621,7 +529,6 @@ test_full_overflow(void)
 		found++;
 	CHECK(found == SORTED_LIST_MAX + 1, "%u found", found);
 	gg_walk_free(walk);
-	free(watch.measured);
 	free(adjacency);
 	free(neighbors);
 	free(pivots);
@@ -647,7 +554,7 @@ static void
 test_nan_and_negative(gg_walk *walk)
 {
 	watched		watch;
-	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	source = watch_rows(&watch, rows, DIM, &graph);
 	gg_candidate candidate;
 	uint32_t	wrong = 0;
 
@@ -663,7 +570,6 @@ test_nan_and_negative(gg_walk *walk)
 	}
 	CHECK(wrong == 0, "%u of %u in the wrong third", wrong, N);
 	CHECK(candidate.distance == INFINITY, "NaN counts as infinity");
-	free(watch.measured);
 }
 
 /* A failing callback, whichever call it is, ends the walk; the next start is not affected. */
@@ -671,7 +577,7 @@ static void
 test_callback_failure(gg_walk *walk)
 {
 	watched		watch;
-	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	source = watch_rows(&watch, rows, DIM, &graph);
 	long		calls;
 	long		failed = 0;
 
@@ -696,7 +602,6 @@ test_callback_failure(gg_walk *walk)
 	watch.calls_left = -1;
 	watch_query(&watch, queries);
 	hand_out_all(walk, &source, &watch, 30, 2, N);
-	free(watch.measured);
 }
 
 /* Every allocation that can fail does, once. */
@@ -704,7 +609,7 @@ static void
 test_out_of_memory(void)
 {
 	watched		watch;
-	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	source = watch_rows(&watch, rows, DIM, &graph);
 	long		allowed;
 	long		reported = 0;
 
@@ -742,7 +647,6 @@ test_out_of_memory(void)
 		faulty_walk_free(walk);
 	}
 	CHECK(allowed > 5 && reported == allowed, "%ld of %ld failures reported", reported, allowed);
-	free(watch.measured);
 }
 
 /* One walk over many sources gives what a new one gives. */
@@ -764,7 +668,7 @@ test_reuse(gg_walk *walk)
 					b;
 
 		small_graph_make(&random, rows + n, n, DIM, GG_METRIC_L2, 4 + n % 13, 1 + n / 3, &some);
-		source = watch_make(&watch, rows + n, DIM, &some);
+		source = watch_rows(&watch, rows + n, DIM, &some);
 		CHECK(gg_walk_create(&fresh).code == GG_OK, "create");
 		watch_query(&watch, queries + round * DIM);
 		CHECK(gg_walk_start(walk, &source, itopk).code == GG_OK, "start");
@@ -776,7 +680,6 @@ test_reuse(gg_walk *walk)
 		wrong += gg_walk_distances(walk) != gg_walk_distances(fresh);
 		gg_walk_free(fresh);
 		small_graph_free(&some);
-		free(watch.measured);
 	}
 	CHECK(wrong == 0, "%u differences to new walks", wrong);
 }
@@ -825,8 +728,8 @@ test_reach(gg_walk *walk)
 	small_graph_make(&random, rows, FIRST, DIM, GG_METRIC_L2, 16, FIRST / 60, &graphs[0]);
 	small_graph_make(&random, rows + FIRST * DIM, SECOND, DIM, GG_METRIC_L2, 16, SECOND / 60,
 					 &graphs[1]);
-	sources[0] = watch_make(&watches[0], rows, DIM, &graphs[0]);
-	sources[1] = watch_make(&watches[1], rows + FIRST * DIM, DIM, &graphs[1]);
+	sources[0] = watch_rows(&watches[0], rows, DIM, &graphs[0]);
+	sources[1] = watch_rows(&watches[1], rows + FIRST * DIM, DIM, &graphs[1]);
 	for (uint32_t q = 0; q < QUERIES; q++)
 	{
 		float		nearest[ITOPK];
@@ -876,17 +779,14 @@ test_reach(gg_walk *walk)
 	CHECK(different <= QUERIES / 4, "%u walks that went on found others than without a reach",
 		  different);
 	for (int g = 0; g < 2; g++)
-	{
 		small_graph_free(&graphs[g]);
-		free(watches[g].measured);
-	}
 }
 
 static void
 test_preconditions(void)
 {
 	watched		watch;
-	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	source = watch_rows(&watch, rows, DIM, &graph);
 	gg_source	bad;
 	gg_candidate candidate;
 	gg_walk    *walk;
@@ -910,7 +810,6 @@ test_preconditions(void)
 		  !gg_walk_next(walk, &candidate), "a size not above the present one changes nothing");
 	gg_walk_free(walk);
 	gg_walk_free(NULL);
-	free(watch.measured);
 }
 
 int

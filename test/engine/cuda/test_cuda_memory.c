@@ -40,9 +40,7 @@ blocks(void)
 static void
 open_small(small *s, uint32_t n, uint64_t seed)
 {
-	const harness_spec spec = {.n = n,.dim = DIM,.metric = GG_METRIC_L2,
-		.element = GG_ELEMENT_F32,.seed = seed
-	};
+	const harness_spec spec = {.n = n, .dim = DIM, .seed = seed};
 
 	harness_data(&spec, &s->data, &s->queries, NQ);
 	CHECK_OK(gg_cuda_engine.index_open(&s->data, NULL, NULL, &s->index), "index_open");
@@ -52,8 +50,7 @@ static void
 close_small(small *s)
 {
 	gg_cuda_engine.index_close(s->index);
-	free((void *) s->data.rows);
-	free(s->queries);
+	harness_free(&s->data, s->queries);
 	memset(s, 0, sizeof(*s));
 }
 

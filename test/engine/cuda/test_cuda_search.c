@@ -13,127 +13,31 @@
  * instance of each kernel runs a few times (test_variant), instead of many shapes hundreds of
  * times.  The answers are checked as ever.
  */
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "../harness.h"
-#include "../small_graph.h"
+#include "../search_cases.h"
+#include "scenes.h"
 
 #define TOLERANCE 1e-5
 
 static const gg_control control = {.threads = 2};
 
-typedef struct scene
-{
-	gg_dataset	data;
-	gg_graph	graph;
-	float	   *rows;			/* float32, whatever data.rows is */
-	uint16_t   *halves;
-	float	   *queries;
-	uint32_t	nq;
-	gg_index   *cpu;
-	gg_index   *cuda;
-	char		name[128];
-} scene;
-
-typedef struct scene_spec
-{
-	uint32_t	n;
-	uint32_t	dim;
-	gg_metric	metric;
-	gg_element	element;
-	uint32_t	degree;
-	uint32_t	npivots;
-	uint32_t	nq;
-	uint32_t	copies;			/* of each row; 0 or 1: none */
-	float		offset;			/* added to every element */
-	float		apart;			/* times row % 4 and element % 7, added: tight clusters */
-	bool		marked;			/* every third edge has GG_EDGE_MARK */
-} scene_spec;
-
-typedef struct answers
-{
-	uint32_t	k;
-	uint32_t   *nodes;
-	float	   *distances;
-} answers;
-
-static answers
-answers_make(uint32_t nq, uint32_t k)
-{
-	size_t		count = (size_t) nq * k;
-	answers		a = {k, malloc(count * sizeof(uint32_t) + 1), malloc(count * sizeof(float) + 1)};
-
-	memset(a.nodes, 0xAB, count * sizeof(uint32_t));
-	memset(a.distances, 0xAB, count * sizeof(float));
-	return a;
-}
-
+/* Of the rows and the graph as they are now. */
 static void
-answers_free(answers *a)
+scene_indexes(scene *s)
 {
-	free(a->nodes);
-	free(a->distances);
+	gg_cpu_engine.index_close(s->cpu);
+	gg_cuda_engine.index_close(s->cuda);
+	CHECK_OK(gg_cpu_engine.index_open(&s->data, &s->graph, &control, &s->cpu), s->name);
+	CHECK_OK(gg_cuda_engine.index_open(&s->data, &s->graph, &control, &s->cuda), s->name);
 }
 
 static void
 scene_open(scene *s, const scene_spec *spec, uint64_t seed)
 {
-	small_random random = {seed};
-	uint32_t	copies = spec->copies > 1 ? spec->copies : 1;
-	uint32_t	distinct = (spec->n + copies - 1) / copies;
-	uint32_t	latent = spec->dim < 12 ? spec->dim : 12;
-	bool		unit = spec->metric == GG_METRIC_COSINE;
-	float	   *all;
-
-	memset(s, 0, sizeof(*s));
-	snprintf(s->name, sizeof(s->name),
-			 "n %u dim %u metric %d element %d degree %u copies %u offset %g", spec->n, spec->dim,
-			 (int) spec->metric, (int) spec->element, spec->degree, copies, (double) spec->offset);
-	s->nq = spec->nq;
-	/* rows and queries from one draw: the same clusters */
-	all = malloc(((size_t) distinct + spec->nq) * spec->dim * sizeof(float));
-	small_clusters(&random, all, distinct + spec->nq, spec->dim, latent, 8, 0.7f, unit);
-	for (size_t i = 0; i < ((size_t) distinct + spec->nq) * spec->dim; i++)
-		all[i] += spec->offset + spec->apart * (float) (i / spec->dim % 4 * (i % spec->dim % 7));
-	s->rows = malloc((size_t) spec->n * spec->dim * sizeof(float) + 1);
-	s->halves = malloc((size_t) spec->n * spec->dim * sizeof(uint16_t) + 1);
-	for (uint32_t i = 0; i < spec->n; i++)
-		memcpy(s->rows + (size_t) i * spec->dim, all + (size_t) (i % distinct) * spec->dim,
-			   spec->dim * sizeof(float));
-	if (spec->element == GG_ELEMENT_F16)
-	{
-		for (size_t i = 0; i < (size_t) spec->n * spec->dim; i++)
-		{
-			s->halves[i] = gg_float_to_half(s->rows[i]);
-			s->rows[i] = gg_half_to_float(s->halves[i]);
-		}
-	}
-	s->queries = malloc((size_t) spec->nq * spec->dim * sizeof(float) + 1);
-	memcpy(s->queries, all + (size_t) distinct * spec->dim,
-		   (size_t) spec->nq * spec->dim * sizeof(float));
-	/* queries come with any length */
-	for (size_t i = 0; unit && i < (size_t) spec->nq * spec->dim; i++)
-		s->queries[i] *= 3;
-	free(all);
-
-	s->data.rows = spec->element == GG_ELEMENT_F16 ? (void *) s->halves : (void *) s->rows;
-	s->data.n = spec->n;
-	s->data.dim = spec->dim;
-	s->data.element = spec->element;
-	s->data.metric = spec->metric;
-	small_graph_make(&random, s->rows, spec->n, spec->dim,
-					 spec->metric == GG_METRIC_IP ? GG_METRIC_L2 : spec->metric, spec->degree,
-					 spec->npivots, &s->graph);
-	for (size_t i = 0; spec->marked && i < (size_t) spec->n * spec->degree; i += 3)
-		if (s->graph.adjacency[i] != GG_NO_NODE)
-			s->graph.adjacency[i] |= GG_EDGE_MARK;
-	CHECK_OK(gg_cpu_engine.index_open(&s->data, &s->graph, &control, &s->cpu), s->name);
-	CHECK_OK(gg_cuda_engine.index_open(&s->data, &s->graph, &control, &s->cuda), s->name);
+	scene_draw(s, spec, seed);
+	scene_indexes(s);
 }
 
 static void
@@ -141,140 +45,132 @@ scene_close(scene *s)
 {
 	gg_cpu_engine.index_close(s->cpu);
 	gg_cuda_engine.index_close(s->cuda);
-	small_graph_free(&s->graph);
-	free(s->rows);
-	free(s->halves);
-	free(s->queries);
+	scene_drop(s);
 }
 
-/* A distance in double, and the size that its error is measured by. */
-static double
-reference(const scene *s, uint32_t row, const float *query, double *size)
+/* Answers of either engine to the first queries. */
+static uint64_t *
+cpu_nearest(const scene *s, uint32_t k, const uint32_t *filter, uint32_t nq)
 {
-	const float *x = s->rows + (size_t) row * s->data.dim;
-	double		dot = 0,
-				xx = 0,
-				qq = 0,
-				l2 = 0,
-				l1 = 0,
-				products = 0;
-
-	for (uint32_t i = 0; i < s->data.dim; i++)
-	{
-		double		difference = (double) x[i] - query[i];
-
-		dot += (double) x[i] * query[i];
-		products += fabs((double) x[i] * query[i]);
-		xx += (double) x[i] * x[i];
-		qq += (double) query[i] * query[i];
-		l2 += difference * difference;
-		l1 += fabs(difference);
-	}
-	switch (s->data.metric)
-	{
-		case GG_METRIC_L2:
-			*size = l2;
-			return l2;
-		case GG_METRIC_L1:
-			*size = l1;
-			return l1;
-		case GG_METRIC_IP:
-			*size = products;
-			return -dot;
-		default:
-			*size = 1;
-			/* float32 rows are taken as of unit length */
-			if (s->data.element == GG_ELEMENT_F32)
-				xx = 1;
-			return xx == 0 || qq == 0 ? 1 : 1 - dot / sqrt(xx * qq);
-	}
+	return harness_nearest(&gg_cpu_engine, s->cpu, k, filter, s->queries, nq, &control, s->name);
 }
 
-/* Answers out of order, repeated, out of range, badly padded or with a wrong distance. */
+static uint64_t *
+cpu_found(const scene *s, const gg_search_params *params, uint32_t nq)
+{
+	return harness_found(&gg_cpu_engine, s->cpu, params, s->queries, nq, &control, s->name);
+}
+
+static uint64_t *
+cuda_found(const scene *s, const gg_search_params *params, uint32_t nq)
+{
+	return harness_found(&gg_cuda_engine, s->cuda, params, s->queries, nq, &control, s->name);
+}
+
+/* The same in batches of so many. */
+static uint64_t *
+cuda_batches(const scene *s, const gg_search_params *params, uint32_t nq, uint32_t batch)
+{
+	uint64_t   *keys = malloc((size_t) nq * params->k * sizeof(uint64_t));
+
+	for (uint32_t first = 0; first < nq; first += batch)
+		CHECK_OK(gg_cuda_engine.index_search(s->cuda, params,
+											 s->queries + (size_t) first * s->data.dim,
+											 nq - first < batch ? nq - first : batch, &control,
+											 keys + (size_t) first * params->k), s->name);
+	return keys;
+}
+
 static uint32_t
-answers_wrong(const scene *s, const answers *a, uint32_t nq)
+wrong_keys(const scene *s, const uint64_t *keys, uint32_t nq, uint32_t k)
 {
-	uint32_t	wrong = 0;
-
-	for (uint32_t q = 0; q < nq; q++)
-	{
-		const uint32_t *nodes = a->nodes + (size_t) q * a->k;
-		const float *distances = a->distances + (size_t) q * a->k;
-
-		for (uint32_t i = 0; i < a->k; i++)
-		{
-			double		size;
-			double		d;
-
-			if (nodes[i] == GG_NO_NODE)
-			{
-				wrong += distances[i] != INFINITY;
-				continue;
-			}
-			if (nodes[i] >= s->data.n)
-			{
-				wrong++;
-				continue;
-			}
-			d = reference(s, nodes[i], s->queries + (size_t) q * s->data.dim, &size);
-			wrong += !(fabs(distances[i] - d) <= TOLERANCE * size + 1e-30);
-			if (i > 0)
-				wrong += nodes[i - 1] == GG_NO_NODE || distances[i - 1] > distances[i] ||
-					(distances[i - 1] == distances[i] && nodes[i - 1] >= nodes[i]);
-		}
-	}
-	return wrong;
+	return harness_wrong(&s->data, s->queries, nq, keys, k, TOLERANCE);
 }
 
-/* Share of the first k answers that are no farther than the true k-th, up to rounding. */
+/* What the error of a distance is measured by. */
 static double
-answers_recall(const scene *s, const answers *a, const answers *truth, uint32_t nq, uint32_t k)
+size_of(const scene *s, uint64_t key, uint32_t q)
+{
+	double		size = 0;
+
+	if (key != GG_NO_KEY)
+		(void) harness_query_distance(&s->data, key_node(key), s->queries + (size_t) q *
+									  s->data.dim, &size);
+	return size;
+}
+
+/* Share of the answers that are no farther than the true k-th, up to rounding. */
+static double
+recall_of(const scene *s, const uint64_t *found, const uint64_t *truth, uint32_t nq, uint32_t k)
 {
 	uint64_t	hits = 0;
 	uint64_t	possible = 0;
 
 	for (uint32_t q = 0; q < nq; q++)
 	{
-		for (uint32_t i = 0; i < k; i++)
-		{
-			uint32_t	node = a->nodes[(size_t) q * a->k + i];
-			uint32_t	last = truth->nodes[(size_t) q * truth->k + k - 1];
-			float		farthest = truth->distances[(size_t) q * truth->k + k - 1];
-			double		size = 0;
+		const uint64_t last = truth[(size_t) q * k + k - 1];
+		const double farthest = last == GG_NO_KEY ? INFINITY :
+			key_distance(last) + TOLERANCE * size_of(s, last, q);
 
-			possible += truth->nodes[(size_t) q * truth->k + i] != GG_NO_NODE;
-			if (last != GG_NO_NODE)
-				(void) reference(s, last, s->queries + (size_t) q * s->data.dim, &size);
-			hits += node != GG_NO_NODE &&
-				a->distances[(size_t) q * a->k + i] <= farthest + TOLERANCE * size;
+		for (size_t i = (size_t) q * k; i < (size_t) (q + 1) * k; i++)
+		{
+			possible += truth[i] != GG_NO_KEY;
+			hits += found[i] != GG_NO_KEY && key_distance(found[i]) <= farthest;
 		}
 	}
 	return possible > 0 ? (double) hits / (double) possible : 1;
 }
 
-/* Share of b's nodes that a has too, over the first nq queries. */
+/* Share of b's nodes that a has too, over nq lists of k. */
 static double
-answers_shared(const answers *a, const answers *b, uint32_t nq)
+shared(const uint64_t *a, const uint64_t *b, uint32_t nq, uint32_t k)
 {
 	uint64_t	same = 0;
 	uint64_t	all = 0;
 
-	for (uint32_t q = 0; q < nq; q++)
-		for (uint32_t i = 0; i < b->k; i++)
-		{
-			uint32_t	node = b->nodes[(size_t) q * b->k + i];
+	for (size_t i = 0; i < (size_t) nq * k; i++)
+	{
+		const uint64_t *list = a + i / k * k;
+		uint32_t	j = 0;
 
-			if (node == GG_NO_NODE)
-				continue;
-			all++;
-			for (uint32_t j = 0; j < a->k; j++)
-				if (a->nodes[(size_t) q * a->k + j] == node)
-				{
-					same++;
-					break;
-				}
-		}
+		if (b[i] == GG_NO_KEY)
+			continue;
+		while (j < k && (list[j] == GG_NO_KEY || key_node(list[j]) != key_node(b[i])))
+			j++;
+		all++;
+		same += j < k;
+	}
 	return all > 0 ? (double) same / (double) all : 1;
+}
+
+/*
+ * Keys are right, and their recall is the CPU engine's but for 0.01; one query more or less of few
+ * is no difference.
+ */
+static void
+check_found(const scene *s, const gg_search_params *params, const uint64_t *found, uint32_t nq,
+			const char *what)
+{
+	const uint32_t k = params->k;
+	const bool	chosen = params->mode <= GG_SEARCH_MULTI_CTA;
+	gg_search_params cpu_params = *params;
+	uint64_t   *truth = cpu_nearest(s, k, NULL, nq);
+	uint64_t   *cpu;
+	const double recall = recall_of(s, found, truth, nq, k);
+	double		cpu_recall;
+
+	/* which kernel walks is for devices to choose */
+	cpu_params.mode = chosen ? GG_SEARCH_AUTO : params->mode;
+	cpu = cpu_found(s, &cpu_params, nq);
+	cpu_recall = recall_of(s, cpu, truth, nq, k);
+	CHECK(wrong_keys(s, found, nq, k) == 0, "%s: %s k %u itopk %u width %u nq %u: %u wrong",
+		  s->name, what, k, params->itopk_size, params->search_width, nq,
+		  wrong_keys(s, found, nq, k));
+	CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq,
+		  "%s: %s k %u itopk %u width %u nq %u: recall %.4f, cpu %.4f", s->name, what, k,
+		  params->itopk_size, params->search_width, nq, recall, cpu_recall);
+	free(truth);
+	free(cpu);
 }
 
 /* ---- exact ----------------------------------------------------------------- */
@@ -282,38 +178,31 @@ answers_shared(const answers *a, const answers *b, uint32_t nq)
 static void
 check_exact(scene *s, uint32_t k, uint32_t nq, const uint32_t *filter, const char *what)
 {
-	answers		cpu = answers_make(nq, k);
-	answers		cuda = answers_make(nq, k);
+	uint64_t   *cpu = cpu_nearest(s, k, filter, nq);
+	uint64_t   *cuda = harness_nearest(&gg_cuda_engine, s->cuda, k, filter, s->queries, nq,
+									   &control, s->name);
 	uint32_t	differ = 0;
 
-	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, k, filter, s->queries, nq, &control, cpu.nodes,
-						   cpu.distances), s->name);
-	CHECK_OK(harness_exact(&gg_cuda_engine, s->cuda, k, filter, s->queries, nq, &control,
-						   cuda.nodes, cuda.distances), s->name);
-	CHECK(answers_wrong(s, &cuda, nq) == 0, "%s: exact %s k %u nq %u: %u wrong", s->name, what, k,
-		  nq, answers_wrong(s, &cuda, nq));
+	CHECK(wrong_keys(s, cuda, nq, k) == 0, "%s: exact %s k %u nq %u: %u wrong", s->name, what, k,
+		  nq, wrong_keys(s, cuda, nq, k));
 	/* position by position the same distance: no row was missed */
-	for (uint32_t q = 0; q < nq; q++)
-		for (uint32_t i = 0; i < k; i++)
-		{
-			size_t		at = (size_t) q * k + i;
-			double		size = 0;
+	for (size_t i = 0; i < (size_t) nq * k; i++)
+	{
+		const uint32_t node = key_node(cuda[i]);
 
-			if ((cpu.nodes[at] == GG_NO_NODE) != (cuda.nodes[at] == GG_NO_NODE))
-				differ++;
-			else if (cpu.nodes[at] != GG_NO_NODE)
-			{
-				if (filter != NULL && cuda.nodes[at] < s->data.n &&
-					(filter[cuda.nodes[at] / 32] >> cuda.nodes[at] % 32 & 1) == 0)
-					differ++;
-				(void) reference(s, cpu.nodes[at], s->queries + (size_t) q * s->data.dim, &size);
-				differ += !(fabs((double) cpu.distances[at] - cuda.distances[at]) <=
-							2 * TOLERANCE * size + 1e-30);
-			}
+		if ((cpu[i] == GG_NO_KEY) != (cuda[i] == GG_NO_KEY))
+			differ++;
+		else if (cpu[i] != GG_NO_KEY)
+		{
+			differ += filter != NULL && node < s->data.n &&
+				(filter[node / 32] >> node % 32 & 1) == 0;
+			differ += !(fabs((double) key_distance(cpu[i]) - key_distance(cuda[i])) <=
+						2 * TOLERANCE * size_of(s, cpu[i], (uint32_t) (i / k)) + 1e-30);
 		}
+	}
 	CHECK(differ == 0, "%s: exact %s k %u nq %u: %u places differ", s->name, what, k, nq, differ);
-	answers_free(&cpu);
-	answers_free(&cuda);
+	free(cpu);
+	free(cuda);
 }
 
 static void
@@ -355,39 +244,19 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 	/* what is chosen is one of the other two */
 	const int	nmodes = harness_small() ? 2 : 3;
 	gg_search_params params = {.k = k,.itopk_size = itopk,.search_width = width};
-	answers		truth = answers_make(nq, k);
-	answers		cpu = answers_make(nq, k);
-	answers		found[3];
-	double		cpu_recall;
+	uint64_t   *found[3];
 
-	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
-						   truth.distances), s->name);
-	CHECK_OK(harness_search(&gg_cpu_engine, s->cpu, &params, s->queries, nq, &control, cpu.nodes,
-							cpu.distances), s->name);
-	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
 	for (int m = 0; m < nmodes; m++)
 	{
-		double		recall;
-
-		found[m] = answers_make(nq, k);
 		params.mode = modes[m];
-		CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, &params, s->queries, nq, &control,
-								found[m].nodes, found[m].distances), s->name);
-		recall = answers_recall(s, &found[m], &truth, nq, k);
-		CHECK(answers_wrong(s, &found[m], nq) == 0, "%s: %s k %u itopk %u width %u nq %u: %u wrong",
-			  s->name, mode_names[m], k, itopk, width, nq, answers_wrong(s, &found[m], nq));
-		/* one query more or less of few is no difference */
-		CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq,
-			  "%s: %s k %u itopk %u width %u nq %u: recall %.4f, cpu %.4f", s->name, mode_names[m],
-			  k, itopk, width, nq, recall, cpu_recall);
+		found[m] = cuda_found(s, &params, nq);
+		check_found(s, &params, found[m], nq, mode_names[m]);
 	}
-	CHECK(answers_shared(&found[0], &found[1], nq) >= 0.998 - 1.0 / nq / k,
+	CHECK(shared(found[0], found[1], nq, k) >= 0.998 - 1.0 / nq / k,
 		  "%s: k %u itopk %u width %u nq %u: single and multi share %.4f", s->name, k, itopk, width,
-		  nq, answers_shared(&found[0], &found[1], nq));
+		  nq, shared(found[0], found[1], nq, k));
 	for (int m = 0; m < nmodes; m++)
-		answers_free(&found[m]);
-	answers_free(&truth);
-	answers_free(&cpu);
+		free(found[m]);
 }
 
 /*
@@ -397,43 +266,22 @@ static void
 check_tsdg(scene *s, const gg_search_params *params, uint32_t nq)
 {
 	const uint32_t k = params->k;
-	answers		truth = answers_make(nq, k);
-	answers		cpu = answers_make(nq, k);
-	answers		found = answers_make(nq, k);
-	answers		again = answers_make(nq, k);
+	uint64_t   *cpu = cpu_found(s, params, nq);
+	uint64_t   *found = cuda_found(s, params, nq);
+	uint64_t   *again = cuda_batches(s, params, nq, 5);
 	char		what[128];
-	double		cpu_recall,
-				recall;
 
-	snprintf(what, sizeof(what), "%s, k %u itopk %u walks %u delta %g nq %u",
-			 params->mode == GG_SEARCH_TSDG_SMALL ? "small" : "large", k, params->itopk_size,
-			 params->walks, (double) params->delta, nq);
-	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
-						   truth.distances), s->name);
-	CHECK_OK(harness_search(&gg_cpu_engine, s->cpu, params, s->queries, nq, &control, cpu.nodes,
-							cpu.distances), s->name);
-	CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, params, s->queries, nq, &control, found.nodes,
-							found.distances), s->name);
-	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
-	recall = answers_recall(s, &found, &truth, nq, k);
-	CHECK(answers_wrong(s, &found, nq) == 0, "%s: %s: %u wrong", s->name, what,
-		  answers_wrong(s, &found, nq));
-	CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq, "%s: %s: recall %.4f, cpu %.4f", s->name, what,
-		  recall, cpu_recall);
-	CHECK(answers_shared(&cpu, &found, nq) >= 0.98 - 1.0 / nq, "%s: %s: the engines share %.4f",
-		  s->name, what, answers_shared(&cpu, &found, nq));
-	for (uint32_t first = 0; first < nq; first += 5)
-		CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, params, s->queries + (size_t) first *
-								s->data.dim, nq - first < 5 ? nq - first : 5, &control, again.nodes
-								+ (size_t) first * k, again.distances + (size_t) first * k),
-				 s->name);
-	CHECK(memcmp(found.nodes, again.nodes, (size_t) nq * k * sizeof(uint32_t)) == 0 &&
-		  memcmp(found.distances, again.distances, (size_t) nq * k * sizeof(float)) == 0,
+	snprintf(what, sizeof(what), "%s, walks %u delta %g",
+			 params->mode == GG_SEARCH_TSDG_SMALL ? "small" : "large", params->walks,
+			 (double) params->delta);
+	check_found(s, params, found, nq, what);
+	CHECK(shared(cpu, found, nq, k) >= 0.98 - 1.0 / nq, "%s: %s: the engines share %.4f",
+		  s->name, what, shared(cpu, found, nq, k));
+	CHECK(memcmp(found, again, (size_t) nq * k * sizeof(uint64_t)) == 0,
 		  "%s: %s: batches of 5 differ", s->name, what);
-	answers_free(&truth);
-	answers_free(&cpu);
-	answers_free(&found);
-	answers_free(&again);
+	free(cpu);
+	free(found);
+	free(again);
 }
 
 /* With fewer pivots than a walk has seeds, searches are as under auto. */
@@ -463,102 +311,63 @@ check_batches(scene *s, uint32_t k, uint32_t itopk)
 	/* clusters of many sizes, whatever the device; then a block a query, then a warp */
 	static const uint32_t batches[] = {1, 2, 7, 8, 9, 11, 13, 14, 15, 16, 18, 20, 24, 27, 31, 33,
 									   42, 44, 52, 66, 67, 132, 1000};
-	gg_search_params params = {.k = k,.itopk_size = itopk};
-	answers		all = answers_make(s->nq, k);
+	const gg_search_params params = {.k = k,.itopk_size = itopk};
+	uint64_t   *all = cuda_found(s, &params, s->nq);
 
-	CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, &params, s->queries, s->nq, &control,
-							all.nodes, all.distances), s->name);
 	for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
 	{
 		uint32_t	nq = batches[b] < s->nq ? batches[b] : s->nq;
 		uint32_t	total = s->nq < 2 * nq ? nq : s->nq / nq * nq;
-		answers		some = answers_make(total, k);
+		uint64_t   *some = cuda_batches(s, &params, total, nq);
 
-		for (uint32_t first = 0; first < total; first += nq)
-			CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, &params, s->queries + (size_t) first *
-									s->data.dim, nq, &control, some.nodes + (size_t) first * k,
-									some.distances + (size_t) first * k), s->name);
-		CHECK(answers_shared(&all, &some, total) >= 0.998 - 1.0 / total,
+		CHECK(shared(all, some, total, k) >= 0.998 - 1.0 / total,
 			  "%s: itopk %u: batches of %u and %u share %.4f", s->name, itopk, nq, s->nq,
-			  answers_shared(&all, &some, total));
-		answers_free(&some);
+			  shared(all, some, total, k));
+		free(some);
 	}
-	answers_free(&all);
-}
-
-/*
- * Whether blocks have less shared memory than capability 9.0 has: then the widest rows are refused,
- * which test_refusals() of test_cuda_search sees to.  GPUGRAPH_AS: see test/README.
- */
-static bool
-little_shared(void)
-{
-	const char *as = getenv("GPUGRAPH_AS");
-	int			bytes = 0;
-
-	return (as != NULL && as[0] != '\0') ||
-		cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) != cudaSuccess ||
-		bytes < 200 * 1024;
+	free(all);
 }
 
 static void
 test_scenes(void)
 {
 	static const scene_spec specs[] = {
-		{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 200,.nq = 1000},
-		{.n = 2000,.dim = 96,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 130,.nq = 300,.marked = true},
-		{.n = 2000,.dim = 100,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 200,.nq = 300},
-		{.n = 2000,.dim = 72,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 100,.nq = 300},
-		{.n = 2000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 32,
-		 .npivots = 129,.nq = 132,.marked = true},
+		{.n = 3000,.dim = 128,.degree = 32,.npivots = 200,.nq = 1000},
+		{.n = 2000,.dim = 96,.metric = GG_METRIC_COSINE,.degree = 32,.npivots = 130,.nq = 300,
+			.marked = true},
+		{.n = 2000,.dim = 100,.metric = GG_METRIC_IP,.degree = 32,.npivots = 200,.nq = 300},
+		{.n = 2000,.dim = 72,.metric = GG_METRIC_L1,.degree = 32,.npivots = 100,.nq = 300},
+		{.n = 2000,.dim = 128,.element = GG_ELEMENT_F16,.degree = 32,.npivots = 129,.nq = 132,
+			.marked = true},
 		{.n = 2000,.dim = 65,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 32,
-		 .npivots = 50,.nq = 132},
+			.npivots = 50,.nq = 132},
 		{.n = 1500,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 17,
-		 .npivots = 90,.nq = 132},
+			.npivots = 90,.nq = 132},
 		{.n = 1500,.dim = 40,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F16,.degree = 24,
-		 .npivots = 90,.nq = 132},
-		{.n = 1000,.dim = 1,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,
-		 .npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 3,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,
-		 .npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 3,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 16,
-		 .npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,
-		 .npivots = 60,.nq = 64},
+			.npivots = 90,.nq = 132},
+		{.n = 1000,.dim = 1,.degree = 16,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.degree = 16,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_COSINE,.degree = 16,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_L1,.degree = 16,.npivots = 60,.nq = 64},
 		{.n = 1000,.dim = 3,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,
-		 .npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 31,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 64,
-		 .npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 97,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 48,
-		 .npivots = 60,.nq = 64},
-		{.n = 800,.dim = 960,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 60,.nq = 140,.marked = true},
-		{.n = 500,.dim = 2000,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 40,.nq = 300},
-		{.n = 300,.dim = 4097,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 16,
-		 .npivots = 40,.nq = 140},
-		{.n = 300,.dim = 4097,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,
-		 .npivots = 40,.nq = 20},
-		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,
-		 .npivots = 20,.nq = 140},
+			.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 31,.degree = 64,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 97,.degree = 48,.npivots = 60,.nq = 64},
+		{.n = 800,.dim = 960,.degree = 32,.npivots = 60,.nq = 140,.marked = true},
+		{.n = 500,.dim = 2000,.metric = GG_METRIC_COSINE,.degree = 32,.npivots = 40,.nq = 300},
+		{.n = 300,.dim = 4097,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 40,.nq = 140},
+		{.n = 300,.dim = 4097,.metric = GG_METRIC_L1,.degree = 16,.npivots = 40,.nq = 20},
+		{.n = 200,.dim = 16000,.degree = 16,.npivots = 20,.nq = 140},
 		{.n = 200,.dim = 16000,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,
-		 .npivots = 20,.nq = 17},
+			.npivots = 20,.nq = 17},
 		/*
 		 * with the longest lists more than a block's shared memory, were the visited set not made
 		 * smaller
 		 */
-		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 20,.nq = 20},
-		{.n = 2000,.dim = 32,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 100,.nq = 64,.copies = 20,.marked = true},
-		{.n = 1500,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 100,.nq = 64,.offset = 1000},
-		{.n = 600,.dim = 24,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 256,
-		 .npivots = 30,.nq = 64},
+		{.n = 200,.dim = 16000,.degree = 32,.npivots = 20,.nq = 20},
+		{.n = 2000,.dim = 32,.degree = 32,.npivots = 100,.nq = 64,.copies = 20,.marked = true},
+		{.n = 1500,.dim = 64,.degree = 32,.npivots = 100,.nq = 64,.offset = 1000},
+		{.n = 600,.dim = 24,.degree = 256,.npivots = 30,.nq = 64},
 	};
 
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
@@ -647,8 +456,7 @@ test_variant(void)
 	scene_spec	spec = {.n = brief ? 50 : forgetful ? 8000 : variant.wide ? 700 : 300,
 		.dim = forgetful ? 16 : dims[half][d],.metric = metric,
 		.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = forgetful ? 64 : 16,
-		.npivots = brief ? 8 : variant.wide ? 300 : 40,
-	.nq = many ? 140 : 70,.marked = d == 1};
+		.npivots = brief ? 8 : variant.wide ? 300 : 40,.nq = many ? 140 : 70,.marked = d == 1};
 	uint32_t	filter[700 / 32 + 1];
 	scene		s;
 
@@ -711,9 +519,7 @@ test_zero_products(void)
 	float		rows[n * dim] = {0};
 	const float query[dim] = {1e-30f, 0, 0, 0, 0, 0};
 	gg_dataset	data = {rows, n, dim, GG_ELEMENT_F32, GG_METRIC_IP};
-	gg_search_params walk = {.k = 1,.itopk_size = 1};
-	uint32_t	nodes[n];
-	float		distances[n];
+	uint64_t	keys[n];
 	uint32_t	wrong = 0;
 	gg_index   *index;
 
@@ -723,17 +529,14 @@ test_zero_products(void)
 		rows[i * dim + 1 + i % 5] = 1;
 	}
 	CHECK_OK(gg_cuda_engine.index_open(&data, NULL, &control, &index), "open");
-	CHECK_OK(harness_exact(&gg_cuda_engine, index, n, NULL, query, 1, &control, nodes, distances),
-			 "exact");
+	CHECK_OK(gg_cuda_engine.index_exact(index, n, NULL, query, 1, &control, keys), "exact");
 	for (uint32_t i = 0; i < n; i++)
-		wrong += nodes[i] != i || distances[i] != 0 || signbit(distances[i]);
+		wrong += keys[i] != key_of(0, i);
 	CHECK(wrong == 0, "%u of %u rows are out of place, or their 0 is a negative one", wrong, n);
-	CHECK(harness_search(&gg_cuda_engine, index, &walk, query, 1, &control, nodes, distances).code
-		  == GG_EINVAL, "a walk without a graph");
 	gg_cuda_engine.index_close(index);
 }
 
-/* Few rows: every one is found, and the rest is padding. */
+/* Few rows: every one is found by each kernel, and the rest is padding. */
 static void
 test_few_rows(void)
 {
@@ -745,46 +548,45 @@ test_few_rows(void)
 			continue;
 		for (uint32_t dim = 5; dim <= 40; dim += 35)
 		{
-			uint32_t	n = sizes[i];
-			scene_spec	spec = {.n = n,.dim = dim,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-			.degree = 8,.npivots = n < 4 ? n : 4,.nq = harness_size(40, 10)};
+			const uint32_t n = sizes[i];
+			const scene_spec spec = {.n = n,.dim = dim,.degree = 8,.npivots = n < 4 ? n : 4,
+				.nq = harness_size(40, 10)};
 			gg_search_params params = {.k = 100,.itopk_size = 128};
 			scene		s;
 
 			scene_open(&s, &spec, 7 + i);
 			for (int m = 0; m < 4; m++)
 			{
-				answers		a = answers_make(s.nq, 100);
+				uint64_t   *found;
 				uint32_t	filled = 0;
 
 				params.mode = modes[m];
-				CHECK_OK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, s.nq, &control,
-										a.nodes, a.distances), s.name);
+				found = cuda_found(&s, &params, s.nq);
 				for (uint32_t j = 0; j < s.nq * 100; j++)
-					filled += a.nodes[j] != GG_NO_NODE;
+					filled += found[j] != GG_NO_KEY;
 				CHECK(filled == s.nq * n, "%s: %s: %u answers to %u queries", s.name, mode_names[m],
 					  filled, s.nq);
-				CHECK(answers_wrong(&s, &a, s.nq) == 0, "%s: %s: wrong answers", s.name,
+				CHECK(wrong_keys(&s, found, s.nq, 100) == 0, "%s: %s: wrong answers", s.name,
 					  mode_names[m]);
-				answers_free(&a);
+				free(found);
 			}
 			check_exact(&s, 100, s.nq, NULL, "all");
 			scene_close(&s);
 		}
 	}
+	search_few_rows(&gg_cuda_engine, TOLERANCE);
+	search_no_graph(&gg_cuda_engine);
 }
 
 /* A graph is untrusted input: ids out of range, self loops, repeats and a pivot named twice. */
 static void
 test_damaged_graph(void)
 {
-	scene_spec	spec = {.n = 1000,.dim = 48,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-	.degree = 16,.npivots = 40,.nq = 64};
+	scene_spec	spec = {.n = 1000,.dim = 48,.degree = 16,.npivots = 40,.nq = 64};
 	gg_search_params params = {.k = 20,.itopk_size = 64};
 	scene		s;
 
 	scene_open(&s, &spec, 5);
-	gg_cuda_engine.index_close(s.cuda);
 	for (uint32_t i = 0; i < s.data.n; i++)
 	{
 		uint32_t   *list = s.graph.adjacency + (size_t) i * 16;
@@ -799,18 +601,18 @@ test_damaged_graph(void)
 	s.graph.pivots[2] = s.graph.pivots[0];
 	s.graph.pivots[3] = s.data.n;
 	s.graph.pivots[4] = 0xFFFFFFF0u;
+	gg_cuda_engine.index_close(s.cuda);
 	s.cuda = NULL;
 	CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
 	for (int m = 0; m < 5; m++)
 	{
-		answers		a = answers_make(s.nq, 20);
+		uint64_t   *found;
 
 		params.mode = modes[m];
-		CHECK_OK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, s.nq, &control,
-								a.nodes, a.distances), s.name);
-		CHECK(answers_wrong(&s, &a, s.nq) == 0, "damaged graph: %s: %u wrong", mode_names[m],
-			  answers_wrong(&s, &a, s.nq));
-		answers_free(&a);
+		found = cuda_found(&s, &params, s.nq);
+		CHECK(wrong_keys(&s, found, s.nq, 20) == 0, "damaged graph: %s: %u wrong", mode_names[m],
+			  wrong_keys(&s, found, s.nq, 20));
+		free(found);
 	}
 	scene_close(&s);
 }
@@ -829,13 +631,10 @@ test_values(void)
 		if (harness_small() && i % 4 != 0)
 			continue;
 
-		scene_spec	spec = {.n = 600,.dim = 40,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-		.degree = 16,.npivots = 40,.nq = 40};
+		scene_spec	spec = {.n = 600,.dim = 40,.degree = 16,.npivots = 40,.nq = 40};
 		scene		s;
 
 		scene_open(&s, &spec, 55);
-		gg_cuda_engine.index_close(s.cuda);
-		gg_cpu_engine.index_close(s.cpu);
 		if (i < 4)
 		{
 			for (size_t j = 0; j < (size_t) spec.n * spec.dim; j++)
@@ -849,8 +648,7 @@ test_values(void)
 			memset(s.queries, 0, spec.dim * sizeof(float));
 		}
 		snprintf(s.name, sizeof(s.name), "values %d", i);
-		CHECK_OK(gg_cpu_engine.index_open(&s.data, &s.graph, &control, &s.cpu), s.name);
-		CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
+		scene_indexes(&s);
 		check_exact(&s, 10, s.nq, NULL, "values");
 		check_walk(&s, 10, 64, 0, s.nq);
 		scene_close(&s);
@@ -878,8 +676,7 @@ test_marked_edges(void)
 	const gg_graph graph = {n, degree, 1, adjacency, pivots, pivot_adjacency};
 	gg_search_params params = {.k = n,.itopk_size = 64};
 	const float query = 0;
-	float		distances[n];
-	uint32_t	nodes[n];
+	uint64_t	keys[n];
 	gg_index   *index;
 
 	memset(adjacency, 0xFF, sizeof(adjacency));
@@ -896,13 +693,13 @@ test_marked_edges(void)
 		uint32_t	found = 0;
 
 		params.mode = modes[m];
-		CHECK_OK(harness_search(&gg_cuda_engine, index, &params, &query, 1, &control, nodes,
-								distances), mode_names[m]);
-		while (found < n && nodes[found] == found)
+		CHECK_OK(gg_cuda_engine.index_search(index, &params, &query, 1, &control, keys),
+				 mode_names[m]);
+		while (found < n && key_node(keys[found]) == found)
 			found++;
 		CHECK(found == (params.mode == GG_SEARCH_TSDG_LARGE ? cut : n) &&
-			  (found == n || nodes[found] == GG_NO_NODE), "%s: %u nodes in a row, then %u",
-			  mode_names[m], found, found < n ? nodes[found] : 0);
+			  (found == n || keys[found] == GG_NO_KEY), "%s: %u nodes in a row", mode_names[m],
+			  found);
 	}
 	gg_cuda_engine.index_close(index);
 }
@@ -951,16 +748,14 @@ test_delta(void)
 		for (int e = 0; e < 2; e++)
 		{
 			const gg_engine *engine = e == 0 ? &gg_cpu_engine : &gg_cuda_engine;
-			float		distances[2];
-			uint32_t	nodes[2];
+			uint64_t	keys[2];
 			gg_index   *index;
 
 			CHECK_OK(engine->index_open(&data, &graph, &control, &index), "open");
-			CHECK_OK(harness_search(engine, index, &params, query, 1, &control, nodes, distances),
-					 "search");
-			CHECK(memcmp(nodes, expected, sizeof(nodes)) == 0,
+			CHECK_OK(engine->index_search(index, &params, query, 1, &control, keys), "search");
+			CHECK(key_node(keys[0]) == expected[0] && key_node(keys[1]) == expected[1],
 				  "engine %d, metric %d, dim %u, delta %g: nodes %u and %u", e, (int) metric, dim,
-				  (double) params.delta, nodes[0], nodes[1]);
+				  (double) params.delta, key_node(keys[0]), key_node(keys[1]));
 			engine->index_close(index);
 		}
 	}
@@ -975,19 +770,16 @@ test_wide_values(void)
 {
 	for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 	{
-		scene_spec	spec = {.n = 300,.dim = 400,.metric = (gg_metric) metric,
-			.element = GG_ELEMENT_F32,.degree = 16,.npivots = 40,.nq = 10};
+		scene_spec	spec = {.n = 300,.dim = 400,.metric = (gg_metric) metric,.degree = 16,
+			.npivots = 40,.nq = 10};
 		scene		s;
 
 		/* rows of unit length fit */
 		if (metric == GG_METRIC_COSINE)
 			continue;
 		scene_open(&s, &spec, 56);
-		gg_cuda_engine.index_close(s.cuda);
-		gg_cpu_engine.index_close(s.cpu);
 		s.rows[7] = 1e12f;
-		CHECK_OK(gg_cpu_engine.index_open(&s.data, &s.graph, &control, &s.cpu), s.name);
-		CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
+		scene_indexes(&s);
 		check_walk(&s, 10, 64, 0, s.nq);
 		check_segmented(&s, 10, 64, 0, s.nq);
 		scene_close(&s);
@@ -1001,8 +793,7 @@ test_wide_values(void)
 static void
 test_tight_clusters(void)
 {
-	scene_spec	spec = {.n = 1200,.dim = 32,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-		.degree = 16,.npivots = 40,.nq = 20,.apart = 4000};
+	scene_spec	spec = {.n = 1200,.dim = 32,.degree = 16,.npivots = 40,.nq = 20,.apart = 4000};
 	scene		s;
 
 	for (spec.metric = GG_METRIC_L2; spec.metric <= GG_METRIC_L1; spec.metric++)
@@ -1042,8 +833,7 @@ test_long_lists(void)
 	float		centres[clusters * dim];
 	float		queries[nq * dim];
 	const gg_dataset data = {rows, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
-	answers		exact = answers_make(nq, k);
-	answers		found = answers_make(nq, k);
+	uint64_t   *exact;
 	gg_graph	graph;
 	gg_index   *cpu;
 	gg_index   *cuda;
@@ -1058,56 +848,46 @@ test_long_lists(void)
 	CHECK_OK(gg_cpu_engine.build(&data, &build, &control, &graph, NULL), "build");
 	CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &cpu), "index_open");
 	CHECK_OK(gg_cuda_engine.index_open(&data, &graph, &control, &cuda), "index_open");
-	CHECK_OK(harness_exact(&gg_cpu_engine, cpu, k, NULL, queries, nq, &control, exact.nodes,
-						   exact.distances), "exact");
+	exact = harness_nearest(&gg_cpu_engine, cpu, k, NULL, queries, nq, &control, "exact");
 	for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++)
 	{
+		uint64_t   *found;
+
 		params.mode = modes[m];
-		CHECK_OK(harness_search(&gg_cuda_engine, cuda, &params, queries, nq, &control, found.nodes,
-								found.distances), "search");
-		CHECK(answers_shared(&found, &exact, nq) >= 0.97, "mode %d: %.4f of the nearest",
-			  (int) modes[m], answers_shared(&found, &exact, nq));
+		found = harness_found(&gg_cuda_engine, cuda, &params, queries, nq, &control, "search");
+		CHECK(shared(found, exact, nq, k) >= 0.97, "mode %d: %.4f of the nearest", (int) modes[m],
+			  shared(found, exact, nq, k));
+		free(found);
 	}
 	gg_cpu_engine.index_close(cpu);
 	gg_cuda_engine.index_close(cuda);
 	gg_graph_free(&graph);
-	answers_free(&exact);
-	answers_free(&found);
+	free(exact);
 	free(rows);
-}
-
-static bool
-cancelled_now(void *ctx)
-{
-	(void) ctx;
-	return true;
 }
 
 /* A search that asks for more shared memory than a block has says how much. */
 static void
 test_little_shared(void)
 {
-	scene_spec	spec = {.n = 50,.dim = GG_MAX_DIM,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-	.degree = 8,.npivots = 10,.nq = 1};
+	scene_spec	spec = {.n = 50,.dim = GG_MAX_DIM,.degree = 8,.npivots = 10,.nq = 1};
 	gg_search_params params = {.k = GG_MAX_ITOPK,.itopk_size = GG_MAX_ITOPK};
-	answers		a = answers_make(1, GG_MAX_ITOPK);
+	uint64_t	keys[GG_MAX_ITOPK];
 	gg_status	status;
 	scene		s;
 
 	scene_open(&s, &spec, 4);
 	for (int exact = 0; exact < 2; exact++)
 	{
-		status = exact ? harness_exact(&gg_cuda_engine, s.cuda, GG_MAX_ITOPK, NULL, s.queries, 1,
-									   &control, a.nodes, a.distances) :
-			harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 1, &control, a.nodes,
-						   a.distances);
+		status = exact ? gg_cuda_engine.index_exact(s.cuda, GG_MAX_ITOPK, NULL, s.queries, 1,
+													&control, keys) :
+			gg_cuda_engine.index_search(s.cuda, &params, s.queries, 1, &control, keys);
 		if (status.code == GG_EUNSUPPORTED)
 			CHECK(little_shared() && strstr(status.message, "shared memory a block") != NULL,
 				  "%s", status.message);
 		else if (CHECK_OK(status, s.name))
-			CHECK(answers_wrong(&s, &a, 1) == 0, "%s", s.name);
+			CHECK(wrong_keys(&s, keys, 1, GG_MAX_ITOPK) == 0, "%s", s.name);
 	}
-	answers_free(&a);
 	scene_close(&s);
 }
 
@@ -1150,12 +930,11 @@ search_beside(void *arg)
 	while (!b->stop)
 	{
 		const uint32_t nq = 1 + (uint32_t) (small_random_bits(&random) % b->s.nq);
-		answers		a = answers_make(nq, 10);
+		uint64_t	keys[200 * 10];
 
-		b->wrong += harness_search(&gg_cuda_engine, b->s.cuda, &params, b->s.queries, nq, &control,
-								   a.nodes, a.distances).code != GG_OK ||
-			answers_wrong(&b->s, &a, nq) != 0;
-		answers_free(&a);
+		b->wrong += gg_cuda_engine.index_search(b->s.cuda, &params, b->s.queries, nq, &control,
+												keys).code != GG_OK ||
+			wrong_keys(&b->s, keys, nq, 10) != 0;
 	}
 	return NULL;
 }
@@ -1164,40 +943,23 @@ search_beside(void *arg)
 static void
 repeat_search(scene *s, const gg_search_params *params, uint32_t nq, uint32_t times)
 {
-	const uint32_t k = params->k;
-	answers		truth = answers_make(nq, k);
-	answers		cpu = answers_make(nq, k);
-	answers		first = answers_make(nq, k);
-	answers		again = answers_make(nq, k);
+	const size_t bytes = (size_t) nq * params->k * sizeof(uint64_t);
+	uint64_t   *first = cuda_found(s, params, nq);
+	uint64_t   *again = malloc(bytes);
 	uint32_t	differ = 0;
-	double		recall;
-	double		cpu_recall;
 
-	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
-						   truth.distances), s->name);
-	CHECK_OK(harness_search(&gg_cpu_engine, s->cpu, params, s->queries, nq, &control, cpu.nodes,
-							cpu.distances), s->name);
-	CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, params, s->queries, nq, &control, first.nodes,
-							first.distances), s->name);
-	CHECK(answers_wrong(s, &first, nq) == 0, "%s: nq %u: wrong answers", s->name, nq);
-	recall = answers_recall(s, &first, &truth, nq, k);
-	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
-	CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq, "%s: itopk %u nq %u: recall %.4f, cpu %.4f",
-		  s->name, params->itopk_size, nq, recall, cpu_recall);
+	check_found(s, params, first, nq, "repeated");
 	for (uint32_t i = 0; i < times; i++)
 	{
-		if (!CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, params, s->queries, nq, &control,
-									 again.nodes, again.distances), s->name))
+		if (!CHECK_OK(gg_cuda_engine.index_search(s->cuda, params, s->queries, nq, &control, again),
+					  s->name))
 			break;
-		differ += memcmp(first.nodes, again.nodes, (size_t) nq * k * 4) != 0 ||
-			memcmp(first.distances, again.distances, (size_t) nq * k * 4) != 0;
+		differ += memcmp(first, again, bytes) != 0;
 	}
 	CHECK(differ == 0, "%s: itopk %u nq %u: %u of %u searches answered otherwise", s->name,
 		  params->itopk_size, nq, differ, times);
-	answers_free(&truth);
-	answers_free(&cpu);
-	answers_free(&first);
-	answers_free(&again);
+	free(first);
+	free(again);
 }
 
 /*
@@ -1212,10 +974,8 @@ test_repeated(void)
 	static const uint32_t lists[] = {32, 64, 300};
 	const char *repeat = getenv("GG_TEST_REPEAT");
 	const uint32_t times = repeat != NULL ? (uint32_t) atoi(repeat) : 1000;
-	scene_spec	spec = {.n = 3000,.dim = 48,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-	.degree = 32,.npivots = 200,.nq = 60};
-	scene_spec	other = {.n = 2000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-	.degree = 32,.npivots = 130,.nq = 200};
+	scene_spec	spec = {.n = 3000,.dim = 48,.degree = 32,.npivots = 200,.nq = 60};
+	scene_spec	other = {.n = 2000,.dim = 128,.degree = 32,.npivots = 130,.nq = 200};
 	gg_search_params params = {.k = 10};
 	beside		b = {.stop = false};
 	scene		s;
@@ -1248,40 +1008,8 @@ test_repeated(void)
 static void
 test_refusals(void)
 {
-	scene_spec	spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-	.degree = 8,.npivots = 10,.nq = 40};
-	gg_control	cancelling = {.cancelled = cancelled_now,.threads = 1};
-	gg_search_params params = {.k = 10,.itopk_size = 9};
-	answers		a = answers_make(40, 10);
-	gg_index   *index;
-	scene		s;
-
-	scene_open(&s, &spec, 3);
-	CHECK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 40, &control, a.nodes,
-						 a.distances).code == GG_EINVAL, "k above itopk_size");
-	params.itopk_size = GG_MAX_ITOPK + 1;
-	CHECK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 40, &control, a.nodes,
-						 a.distances).code == GG_EINVAL, "itopk_size too large");
-	CHECK(harness_exact(&gg_cuda_engine, s.cuda, 0, NULL, s.queries, 40, &control, a.nodes,
-						a.distances).code == GG_EINVAL, "k 0");
-	params.itopk_size = 64;
-	CHECK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 40, &cancelling, a.nodes,
-						 a.distances).code == GG_ECANCELED, "search");
-	CHECK(harness_exact(&gg_cuda_engine, s.cuda, 10, NULL, s.queries, 40, &cancelling, a.nodes,
-						a.distances).code == GG_ECANCELED, "exact");
-	CHECK(gg_cuda_engine.index_open(&s.data, &s.graph, &cancelling, &index).code == GG_ECANCELED,
-		  "index_open");
-	s.data.dim = GG_MAX_DIM + 1;
-	CHECK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &index).code == GG_EINVAL,
-		  "too many dimensions");
-	s.data.dim = spec.dim;
-	/* and it still works */
-	CHECK_OK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 40, &control, a.nodes,
-							a.distances), "search after refusals");
-	CHECK(answers_wrong(&s, &a, 40) == 0, "search after refusals");
-	gg_cuda_engine.index_close(NULL);
-	answers_free(&a);
-	scene_close(&s);
+	search_cancel(&gg_cuda_engine);
+	search_refusals(&gg_cuda_engine);
 }
 
 int
