@@ -238,7 +238,7 @@ test_tiny(void)
 	params[2].graph_degree = 4;
 	params[2].initial_neighbors = 1;
 	params[2].outer_rounds = 1;
-	tiny_cases(params, 3, 7);
+	tiny_cases(params, 3, 6);
 }
 
 static void

@@ -309,7 +309,7 @@ test_tiny(void)
 	params[2].graph_degree = params[2].intermediate_graph_degree = 4;
 	params[2].alpha = GG_MAX_ALPHA;
 	params[2].lambda0 = 1;
-	tiny_cases(params, 3, 7);
+	tiny_cases(params, 3, 6);
 }
 
 static void
