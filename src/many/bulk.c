@@ -2,7 +2,7 @@
  * bulk.c
  *		Many queries answered by a device at once.
  *
- * The device is asked for the lists that a scan with LIMIT k begins with, so that answers are as
+ * The device is asked for the lists that a walk for LIMIT k begins with, so that answers are as
  * good.  Of these it returns somewhat more than k.  The candidates of all lists are merged, and
  * rows are looked up for all queries in rounds: as many for each as it lacks.  Mostly one round is
  * enough.  A query whose candidates end before it has k visible rows is left to a scan.
@@ -79,12 +79,12 @@ typedef struct GgLookedUp
 
 /* ---- what to ask ------------------------------------------------------------------ */
 
-/* The candidate list that a scan with LIMIT k begins with. */
+/* The candidate list that a walk for LIMIT k begins with. */
 static uint64
 ListLength(const GgBulk *bulk, uint64 k)
 {
 	return gg_iterative_scan == GG_ITERATIVE_OFF ? bulk->list :
-		Max((uint64) bulk->list, GG_LIMITED_WALK(k));
+		GgFirstWalkList(bulk->list, k, GG_MAX_ITOPK);
 }
 
 /* The first list of a scan: of that form of a device that takes the longer one. */

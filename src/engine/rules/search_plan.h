@@ -200,10 +200,10 @@ GgWalksForLimit(uint64_t limit, uint64_t itopk, gg_search_mode mode, double node
 }
 
 /*
- * The first list of a walk on the CPU, where the executor asks for `limit` rows.  From GG_FAR_LIMIT
- * rows on it is longer, since the farther a row is, the less certain is it in the list.  recall and
- * distances of 200,000 x 64 in clusters within clusters, strict order; lists that grow from 64 had
- * .942 at LIMIT 1,000 of 50,000 x 128:
+ * The first list of a walk on the CPU, or for many queries on a device, where `limit` rows are
+ * asked for.  From GG_FAR_LIMIT rows on it is longer, since the farther a row is, the less certain
+ * is it in the list.  recall and distances of 200,000 x 64 in clusters within clusters, strict
+ * order; lists that grow from 64 had .942 at LIMIT 1,000 of 50,000 x 128:
  *
  *	LIMIT						300				400				500				1,000
  *	2.5 times					.9937 3521		.9834 4690		.9806 5775		.9767 10669
