@@ -23,8 +23,9 @@ typedef struct gg_source
 	bool		(*distances) (void *ctx, const uint32_t *nodes, uint32_t count, float *out);
 	/* copy each node's list of degree ids to out, GG_NO_NODE where unused; GG_MAX_DEGREE in all */
 	bool		(*neighbors) (void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out);
-	/* copy pivot i: its node id, and GG_PIVOT_DEGREE indices of other pivots */
-	bool		(*pivot) (void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors);
+	/* copy pivots: the node id of each, and its GG_PIVOT_DEGREE indices of other pivots */
+	bool		(*pivots) (void *ctx, const uint32_t *pivots, uint32_t count, uint32_t *nodes,
+						   uint32_t *neighbors);
 	/* distances() of pivots' nodes, for a source that has these at hand; or NULL */
 	bool		(*pivot_distances) (void *ctx, const uint32_t *pivots, const uint32_t *nodes,
 									uint32_t count, float *out);

@@ -287,6 +287,9 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 	Rerank(so, stream);
 	if (state->next_measured == state->nmeasured)
 		return false;
+	if (stream->heap_blocks > 0 && state->next_measured % GG_AHEAD_ROWS == 0)
+		GgLookAhead(so, stream, state->measured + state->next_measured,
+					state->nmeasured - state->next_measured, 0);
 	key = state->measured[state->next_measured];
 	stream->head = (gg_candidate) {.distance = key_distance(key), .node = key_node(key)};
 	if (gg_walk_was_cut(state->walk) && stream->head.distance > HandedReach(so))
@@ -334,6 +337,8 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 
 	GgNeedSource(so, stream);
 	GgUseCodes(so, stream);
+	if (stream->source.code_query != NULL && !stream->source.coded)
+		GgBeginAhead(so, stream);
 	state = MemoryContextAllocZero(so->context, sizeof(WalkStream));
 	state->walk = GetWalk();
 	GgAtReset(so->context, GiveBackWalk, state);

@@ -36,7 +36,7 @@ typedef struct GgPageSource
 	gg_codes	codes;			/* that all pieces have */
 	bool		coded;			/* there are no vectors */
 	const GgCodeQuery *code_query;	/* the walk measures by codes; NULL: by rows */
-	uint32		estimates;		/* made by codes of pages that are in shared buffers */
+	uint32		looks;			/* of a walk at pages that are in shared buffers, in turn */
 } GgPageSource;
 
 /* Allocates in the current context. */

@@ -46,12 +46,13 @@ counted_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *ou
 }
 
 static bool
-counted_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
+counted_pivots(void *ctx, const uint32_t *pivots, uint32_t count, uint32_t *nodes,
+			   uint32_t *neighbors)
 {
 	counted    *c = ctx;
 
-	c->pivots++;
-	return c->source.pivot(c->source.ctx, i, node, neighbors);
+	c->pivots += count;
+	return c->source.pivots(c->source.ctx, pivots, count, nodes, neighbors);
 }
 
 static void
@@ -101,7 +102,7 @@ count_walks(gg_index *index, bool coded, const gg_search_params *params, const f
 	source.ctx = count;
 	source.distances = counted_distances;
 	source.neighbors = counted_neighbors;
-	source.pivot = counted_pivot;
+	source.pivots = counted_pivots;
 	need_ok(gg_walk_create(&walk));
 	if (coded)
 		need_ok(gg_code_query_init(&index->coder, &code));

@@ -80,15 +80,20 @@ watched_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *ou
 }
 
 static inline bool
-watched_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
+watched_pivots(void *ctx, const uint32_t *pivots, uint32_t count, uint32_t *nodes,
+			   uint32_t *neighbors)
 {
 	watched    *watch = ctx;
 
 	if (!watch_call(watch))
 		return false;
-	*node = watch->graph->pivots[i];
-	memcpy(neighbors, watch->graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-		   GG_PIVOT_DEGREE * sizeof(uint32_t));
+	for (uint32_t i = 0; i < count; i++)
+	{
+		nodes[i] = watch->graph->pivots[pivots[i]];
+		memcpy(neighbors + (size_t) i * GG_PIVOT_DEGREE,
+			   watch->graph->pivot_adjacency + (size_t) pivots[i] * GG_PIVOT_DEGREE,
+			   GG_PIVOT_DEGREE * sizeof(uint32_t));
+	}
 	return true;
 }
 
@@ -108,7 +113,7 @@ watch_make(watched *watch, const gg_dataset *data, const gg_graph *graph)
 	watch->graph = graph;
 	watch->calls_left = -1;
 	return (gg_source) {graph->n, graph->degree, graph->npivots, watch,
-		watched_distances, watched_neighbors, watched_pivot, NULL};
+		watched_distances, watched_neighbors, watched_pivots, NULL};
 }
 
 #endif							/* GG_TEST_WATCHED_H */

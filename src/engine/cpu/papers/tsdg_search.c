@@ -143,9 +143,10 @@ greedy_walk(gg_walk *walk, uint32_t first, uint32_t nseeds)
 
 	for (uint32_t i = 0; i < nseeds && code == GG_OK; i++)
 	{
+		const uint32_t pivot = first + i;
 		uint32_t	unwanted[GG_PIVOT_DEGREE];
 
-		if (!source->pivot(source->ctx, first + i, &nodes[count], unwanted))
+		if (!source->pivots(source->ctx, &pivot, 1, &nodes[count], unwanted))
 			return GG_ECALLBACK;
 		count += nodes[count] < source->n;
 		if (count == GG_MAX_DEGREE || i + 1 == nseeds)

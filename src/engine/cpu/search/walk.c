@@ -302,15 +302,18 @@ sort_pivots(gg_walk *walk, uint32_t room)
 static gg_code
 load_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count, bool walk_them)
 {
-	size_t		slot = walk->pivots_seen.count;
+	const size_t slot = walk->pivots_seen.count;
+	uint32_t	loaded[GG_MAX_DEGREE];
+	uint32_t	nodes[GG_MAX_DEGREE];
 	uint32_t	slots[GG_MAX_DEGREE];
 	uint32_t	measured[GG_MAX_DEGREE];
+	uint32_t	nloaded = 0;
 	uint32_t	batched = 0;
 	gg_code		code;
 
 	if (!gg_walk_reserve(walk, count) || !id_set_reserve(&walk->pivots_seen, count))
 		return GG_ENOMEM;
-	if (walk_them && slot + count > walk->pivot_slots_allocated)
+	if (slot + count > walk->pivot_slots_allocated)
 	{
 		size_t		wanted = (slot + count) * 2;
 		pivot_links *larger = realloc(walk->pivot_slots, wanted * sizeof(pivot_links));
@@ -321,26 +324,20 @@ load_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count, bool walk_the
 		walk->pivot_slots_allocated = wanted;
 	}
 
+	/* GG_NO_NODE is out of range */
 	for (uint32_t i = 0; i < count; i++)
+		if (pivots[i] < walk->source.npivots && id_set_add(&walk->pivots_seen, pivots[i]))
+			loaded[nloaded++] = pivots[i];
+	if (nloaded > 0 && !walk->source.pivots(walk->source.ctx, loaded, nloaded, nodes,
+											walk->pivot_slots[slot].neighbors))
+		return GG_ECALLBACK;
+	for (uint32_t i = 0; i < nloaded; i++)
 	{
-		pivot_links ignored;
-		uint32_t	node;
-
-		/* GG_NO_NODE is one of these */
-		if (pivots[i] >= walk->source.npivots)
+		if (nodes[i] >= walk->source.n || !id_set_add(&walk->seen, nodes[i]))
 			continue;
-		if (!id_set_add(&walk->pivots_seen, pivots[i]))
-			continue;
-		if (!walk->source.pivot(walk->source.ctx, pivots[i], &node,
-								walk_them ? walk->pivot_slots[slot].neighbors : ignored.neighbors))
-			return GG_ECALLBACK;
-		if (node < walk->source.n && id_set_add(&walk->seen, node))
-		{
-			walk->batch[batched] = node;
-			measured[batched] = pivots[i];
-			slots[batched++] = (uint32_t) slot;
-		}
-		slot++;
+		walk->batch[batched] = nodes[i];
+		measured[batched] = loaded[i];
+		slots[batched++] = (uint32_t) (slot + i);
 	}
 
 	code = measure_pivots(walk, measured, batched);

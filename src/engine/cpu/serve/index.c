@@ -128,13 +128,18 @@ memory_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out
 }
 
 static bool
-memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
+memory_pivots(void *ctx, const uint32_t *pivots, uint32_t count, uint32_t *nodes,
+			  uint32_t *neighbors)
 {
 	const gg_graph *graph = &((const gg_memory_source *) ctx)->index->graph;
 
-	*node = graph->pivots[i];
-	memcpy(neighbors, graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-		   GG_PIVOT_DEGREE * sizeof(uint32_t));
+	for (uint32_t i = 0; i < count; i++)
+	{
+		nodes[i] = graph->pivots[pivots[i]];
+		memcpy(neighbors + (size_t) i * GG_PIVOT_DEGREE,
+			   graph->pivot_adjacency + (size_t) pivots[i] * GG_PIVOT_DEGREE,
+			   GG_PIVOT_DEGREE * sizeof(uint32_t));
+	}
 	return true;
 }
 
@@ -150,7 +155,7 @@ gg_cpu_source(gg_memory_source *memory)
 		.ctx = memory,
 		.distances = memory->code != NULL ? memory_estimates : memory_distances,
 		.neighbors = memory_neighbors,
-		.pivot = memory_pivot
+		.pivots = memory_pivots
 	};
 }
 
