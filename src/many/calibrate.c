@@ -76,6 +76,7 @@ typedef struct Measuring
 	int			query;
 	Sums		sums[GG_CALIBRATED_KS];
 	int			lost;			/* of the queries before this one: rows whose segments are gone */
+	bool		walked;			/* not all rows were measured for each */
 	GgForm		measures;		/* of the answers */
 	GgCalibration result;
 } Measuring;
@@ -285,10 +286,13 @@ Answer(GgFinder *finder)
 	const bool	counts = Find(finder, measuring->query,
 							  gg_calibrated_ks[pg_leftmost_one_pos32(asked)]);
 	const GgForm form = FormOf(finder);
+	GgScanNote	note;
 
+	GgNoteOf((const GgScanOpaque *) finder->scan->opaque, &note);
 	if (measuring->form == 1 && form < GG_FORM_GPU_ROWS)
 		return false;
 	measuring->measures = form;
+	measuring->walked |= note.exact_lists < note.lists;
 	for (int k = 0; k < GG_CALIBRATED_KS && counts; k++)
 		if ((asked >> k & 1) != 0)
 			Count(finder, k);
@@ -337,6 +341,7 @@ BeginLength(int length)
 		length = FirstLength(pg_rightmost_one_pos32(all & ~measuring->done));
 	measuring->length = length;
 	measuring->query = measuring->lost = 0;
+	measuring->walked = false;
 	memset(measuring->sums, 0, sizeof(measuring->sums));
 }
 
@@ -401,7 +406,7 @@ EndLength(void)
 		if (sums->counted > 0)
 		{
 			missed = 1 - sums->found / sums->counted;
-			NoteBound(k, LowerBound(k));
+			NoteBound(k, missed > 0 || measuring->walked ? LowerBound(k) : 1);
 		}
 		measuring->begun |= (uint32) 1 << k;
 		if (missed <= LEAST_MISSED)

@@ -7,17 +7,18 @@
  *
  * Between two lengths the bound is taken to be a straight line where it is concave, so the list is
  * rather too long.  It is not concave where longer lists measure all rows, and there is no list
- * between.  Between two numbers of rows the list is a power of the number.
+ * between.  Between two numbers of rows the list is a power of the number, if walks have both.
  */
 #include "storage/calibration.h"
 
 #include <math.h>
 
+#include "engine/rules/search_plan.h"
+
 #include "storage/bufmgr.h"
 #include "utils/timestamp.h"
 
-/* A bound of 1. */
-#define UNIT				65535.0
+#define UNIT				((double) GG_EXACT_BOUND)
 
 /* So large a share of the rows in segments that are new, or gone, asks for another measurement. */
 #define CHANGED_SHARE		0.1
@@ -162,41 +163,26 @@ IsConcave(const uint16 *bounds, int i)
 		(bounds[i - 1] - bounds[i - 2]) * (GgCalibratedLength(i) - length);
 }
 
-/* The list that a bound of these reaches. */
+/*
+ * The list that a bound of these reaches, and that LIMIT k has in any case; more than GG_MAX_ITOPK
+ * where none does.  *exact: all rows are measured for it.
+ */
 static double
-ListAt(const uint16 *bounds, double target)
+ListAt(const uint16 *bounds, double target, uint32 k, bool *exact)
 {
 	const double wanted = target * UNIT;
+	double		list = GG_MAX_ITOPK + 1;
 	int			i = 0;
-	double		longer;
 
 	while (i < GG_CALIBRATED_LENGTHS && bounds[i] < wanted)
 		i++;
-	if (i == GG_CALIBRATED_LENGTHS)
-		return GG_MAX_ITOPK;
-	longer = GgCalibratedLength(i);
-	if (i == 0 || !IsConcave(bounds, i))
-		return longer;
-	return longer - (longer - GgCalibratedLength(i - 1)) * (bounds[i] - wanted) /
-		(bounds[i] - bounds[i - 1]);
-}
-
-/* The bound that a list of these has. */
-static double
-BoundAt(const uint16 *bounds, double list)
-{
-	int			i = 0;
-	double		longer;
-
-	while (i < GG_CALIBRATED_LENGTHS - 1 && GgCalibratedLength(i) < list)
-		i++;
-	longer = GgCalibratedLength(i);
-	if (i == 0)
-		return bounds[0] / UNIT * Min(list / longer, 1);
-	if (list < longer && !IsConcave(bounds, i))
-		return bounds[i - 1] / UNIT;
-	return (bounds[i] - (bounds[i] - bounds[i - 1]) * Max(longer - list, 0) /
-			(longer - GgCalibratedLength(i - 1))) / UNIT;
+	*exact = i < GG_CALIBRATED_LENGTHS && bounds[i] == GG_EXACT_BOUND;
+	if (i < GG_CALIBRATED_LENGTHS)
+		list = GgCalibratedLength(i);
+	if (i < GG_CALIBRATED_LENGTHS && i > 0 && IsConcave(bounds, i))
+		list -= (list - GgCalibratedLength(i - 1)) * (bounds[i] - wanted) /
+			(bounds[i] - bounds[i - 1]);
+	return Max(list, (double) GG_LIMITED_WALK(k));
 }
 
 /* The largest number of rows that was measured and is not above k; the last but one at most. */
@@ -214,55 +200,62 @@ ShareOf(int below, double k)
 		log((double) gg_calibrated_ks[below + 1] / gg_calibrated_ks[below]);
 }
 
-/* Of a form that was measured. */
+/*
+ * Of a form that was measured.  Where all rows are measured for the larger number, a list between
+ * is in proportion to the smaller one's, since nothing is known of walks.
+ */
 static double
 ListOfForm(const GgCalibration *calibration, int form, double target, double k)
 {
 	const int	below = NumberBelow(k);
-	const double last = gg_calibrated_ks[GG_CALIBRATED_KS - 1];
-	double		list = ListAt(calibration->bounds[form][below], target);
+	const uint32 fewer = gg_calibrated_ks[below];
+	const uint32 many = gg_calibrated_ks[below + 1];
+	bool		exact;
+	double		list = ListAt(calibration->bounds[form][below], target, fewer, &exact);
 	double		more;
 
-	if (k == gg_calibrated_ks[below])
+	if (k == fewer)
 		return list;
-	more = ListAt(calibration->bounds[form][below + 1], target);
-	return k < last ? list * pow(more / list, ShareOf(below, k)) : more * k / last;
+	more = ListAt(calibration->bounds[form][below + 1], target, many, &exact);
+	if (k > many)
+		return more * k / many;
+	return exact ? Min(list * k / fewer, more) : list * pow(more / list, ShareOf(below, k));
+}
+
+/* More than GG_MAX_ITOPK where no list reaches the target; 0 where no form was measured. */
+static double
+ListOf(const GgCalibration *calibration, GgForm form, double target, double k)
+{
+	double		list = 0;
+
+	if (WasMeasured(calibration, form))
+		return ListOfForm(calibration, form, target, k);
+	for (int i = 0; i < GG_FORMS; i++)
+		if (WasMeasured(calibration, i))
+			list = Max(list, ListOfForm(calibration, i, target, k));
+	return list;
 }
 
 uint32
 GgListFor(const GgCalibration *calibration, GgForm form, double target, double k)
 {
-	double		list = 0;
+	const double list = ListOf(calibration, form, target, k);
 
-	if (WasMeasured(calibration, form))
-		list = ListOfForm(calibration, form, target, k);
-	for (int i = 0; i < GG_FORMS && !WasMeasured(calibration, form); i++)
-		if (WasMeasured(calibration, i))
-			list = Max(list, ListOfForm(calibration, i, target, k));
 	/* of no form: nothing was found out */
 	return list == 0 ? GG_MAX_ITOPK : (uint32) Min(ceil(list), GG_MAX_ITOPK);
 }
 
+/* That for which GgListFor() answers so long a list, or the shortest there is. */
 double
 GgRecallOf(const GgCalibration *calibration, GgForm form, uint32 list, double k)
 {
-	const int	below = NumberBelow(k);
-	const double last = gg_calibrated_ks[GG_CALIBRATED_KS - 1];
-	double		least = 1;
+	const double longest = Max((double) list, ceil(ListOf(calibration, form, 0, k)));
+	double		recall = 0;
 
-	for (int i = 0; i < GG_FORMS; i++)
-	{
-		double		bound,
-					more;
-
-		if (!WasMeasured(calibration, i) || (WasMeasured(calibration, form) && i != (int) form))
-			continue;
-		bound = BoundAt(calibration->bounds[i][below], list);
-		more = BoundAt(calibration->bounds[i][below + 1], k > last ? list * last / k : list);
-		bound += (more - bound) * Min(ShareOf(below, k), 1);
-		least = Min(least, bound);
-	}
-	return least;
+	for (double step = .5; step > .25 / UNIT; step /= 2)
+		if (ceil(ListOf(calibration, form, recall + step, k)) <= longest)
+			recall += step;
+	return recall;
 }
 
 uint32

@@ -12,7 +12,10 @@
 #include "storage/directory.h"
 
 /* What a measurement depends on beside the index.  To be increased when searches change. */
-#define GG_CALIBRATED_AS	1
+#define GG_CALIBRATED_AS	2
+
+/* The bound of lists for which all rows are measured.  Others are less. */
+#define GG_EXACT_BOUND		PG_UINT16_MAX
 
 /* The list of which GgCalibrationDay has the recall: the default of gpugraph.itopk_size. */
 #define GG_DAILY_LENGTH		GG_DEFAULT_ITOPK_SIZE

@@ -3,9 +3,10 @@
  *		A segment's rows and edges, read from relation pages, as the gg_source of a walk.
  *
  * Vectors, adjacency and pivots never change while a snapshot can need them (README, Locks), so
- * their pages are pinned but not locked.  A walk reads about a thousand rows at random, and looking
- * up each buffer would cost more than the distance.  So buffers are remembered (recent_buffers.c).
- * Where a segment has codes, a walk reads those instead of the vectors.
+ * their pages are not locked.  They are pinned, but for most looks of a walk (TagWithoutPin).  A
+ * walk reads about a thousand rows at random, and looking up each buffer would cost more than the
+ * distance.  So buffers are remembered (recent_buffers.c).  Where a segment has codes, a walk reads
+ * those instead of the vectors.
  *
  * Where such an index is larger than shared buffers, walks come back to codes and edges, and want
  * few vectors, mostly others than the walk before.  So vectors pass through a ring of buffers, and

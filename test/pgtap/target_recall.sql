@@ -13,16 +13,19 @@ CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
 CREATE TABLE queries AS SELECT i AS q, (SELECT array_agg(random() ORDER BY d)
 	FROM generate_series(1, 48) d WHERE i > 0)::vector(48) AS val FROM generate_series(1, 400) i;
 
+-- the distances of their nearest 200 rows
+CREATE TABLE truths AS SELECT q, (SELECT array_agg(d ORDER BY d) FROM (SELECT
+	l2_distance(i.val, queries.val) + 0 AS d FROM items i ORDER BY 1 LIMIT 200) s) AS d
+	FROM queries;
+
 CREATE FUNCTION recall_of(k int) RETURNS float8 LANGUAGE plpgsql AS $$
 DECLARE
-	q record; found bigint := 0; truth float8; n int;
+	q record; found bigint := 0; n int;
 BEGIN
-	FOR q IN SELECT val FROM queries LOOP
-		SELECT max(d) INTO truth FROM (SELECT l2_distance(val, q.val) AS d FROM items
-			ORDER BY 1 LIMIT k) s;
+	FOR q IN SELECT val, d[k] AS truth FROM queries JOIN truths USING (q) LOOP
 		EXECUTE format('SELECT count(*) FROM (SELECT val <-> $1 AS d FROM items
 			ORDER BY val <-> $1 LIMIT %s) s WHERE d <= $2 * 1.000001', k)
-			INTO n USING q.val, truth;
+			INTO n USING q.val, q.truth;
 		found := found + n;
 	END LOOP;
 	RETURN found / (k * (SELECT count(*) FROM queries))::float8;
@@ -39,8 +42,8 @@ SELECT ok(gpugraph_calibrate('items_idx'), 'recall is measured');
 SELECT lives_ok($$ SELECT gpugraph_check('items_idx', true) $$, 'the calibration is sound');
 SELECT is((SELECT version FROM gpugraph_index_info('items_idx')), 4, 'the index has a feature');
 
--- The recall of 400 queries has a standard deviation of 0.007 at .9 and less above, so the bounds
--- below the targets are 5 of these.
+-- The recall of 400 queries has a standard deviation of 0.01 at .8, 0.007 at .9 and less above, so
+-- the bounds below the targets are 3 of these and more.
 CREATE TABLE seen (k int, target float8, recall float8, list int);
 CREATE FUNCTION see(k int, target float8) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -48,7 +51,8 @@ BEGIN
 	INSERT INTO seen VALUES (k, target, recall_of(k), list());
 END $$;
 SELECT see(k, t) FROM unnest('{1,10,100}'::int[]) k, unnest('{.8,.95,.99,1}'::float8[]) t;
-SELECT is_empty('SELECT * FROM seen WHERE recall < target - CASE k WHEN 1 THEN .06 ELSE .02 END',
+SELECT is_empty('SELECT * FROM seen
+	WHERE recall < target - CASE k WHEN 1 THEN .06 ELSE .02 + (1 - target) / 20 END',
 	'each target is reached');
 SELECT is_empty('SELECT * FROM seen WHERE target = 1 AND recall < 1', 'a target of 1 is exact');
 SELECT is_empty('SELECT * FROM seen a JOIN seen b USING (k) WHERE a.target < b.target AND
@@ -84,16 +88,16 @@ RESET gpugraph.iterative_scan;
 RESET gpugraph.itopk_size;
 
 -- between and beyond what was measured
-SELECT see(k, .95) FROM unnest('{3,30,200}'::int[]) k;
-SELECT is_empty('SELECT * FROM seen WHERE recall < target - CASE k WHEN 1 THEN .06 ELSE .02 END',
+SELECT see(k, .95) FROM unnest('{3,20,30,50,70,200}'::int[]) k;
+SELECT is_empty('SELECT * FROM seen
+	WHERE recall < target - CASE k WHEN 1 THEN .06 ELSE .02 + (1 - target) / 20 END',
 	'also of numbers of rows between those measured, and beyond');
 
 -- the whole answer of several segments, of gpugraph_search(), under a filter
 CREATE FUNCTION searched() RETURNS float8 LANGUAGE sql AS $$
 	SELECT sum(n) / (10 * count(*))::float8 FROM (SELECT q, (SELECT count(*) FROM gpugraph_search(
-		'items_idx', ARRAY[val], 10) s WHERE s.distance <= 1.000001 * (SELECT max(d) FROM (
-		SELECT l2_distance(i.val, queries.val) AS d FROM items i ORDER BY 1 LIMIT 10) t)) AS n
-		FROM queries) s $$;
+		'items_idx', ARRAY[val], 10) s WHERE s.distance <= 1.000001 * d[10]) AS n
+		FROM queries JOIN truths USING (q)) s $$;
 SELECT cmp_ok(searched(), '>=', .93::float8, 'gpugraph_search() has the recall');
 
 -- the owner and pg_monitor see numbers, and another role none
@@ -140,13 +144,24 @@ SELECT cmp_ok((SELECT max(queries) FROM gpugraph_stat_recall WHERE by = 'queries
 SELECT cmp_ok((SELECT max(queries) FROM gpugraph_stat_recall WHERE by = 'queries'), '>=', 500,
 	'500 at least');
 
--- a target that no list reaches
+-- a target that no list reaches; of 6,000 rows a long one measures all
+CREATE TABLE many AS SELECT ARRAY[random(), random(), random(), random()]::vector(4) AS val
+	FROM generate_series(1, 30000);
+CREATE INDEX many_idx ON many USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 12, intermediate_graph_degree = 24);
+SELECT gpugraph_calibrate('many_idx') \gset
 SET gpugraph.target_recall = .99999;
-SELECT matches((SELECT hint FROM gpugraph_indexes WHERE indexname = 'items_idx'),
+SELECT matches((SELECT hint FROM gpugraph_indexes WHERE indexname = 'many_idx'),
 	'graph_degree.*gpugraph.target_recall is not reached', 'a hint says what would help');
-RESET gpugraph.target_recall;
 SELECT is((SELECT hint FROM gpugraph_indexes WHERE indexname = 'items_idx'), NULL,
-	'but without a target');
+	'but not where all rows are measured');
+SELECT use_index(true);
+SELECT count(*) FROM (SELECT * FROM many ORDER BY val <-> '[0,0,0,0]' LIMIT 3) s \g /dev/null
+SELECT is(list(), 1024, 'takes the longest list');
+SELECT use_index(NULL);
+RESET gpugraph.target_recall;
+SELECT is((SELECT hint FROM gpugraph_indexes WHERE indexname = 'many_idx'), NULL,
+	'nor without a target');
 
 -- what goes with the index
 REINDEX INDEX items_idx;

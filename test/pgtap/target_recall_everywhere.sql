@@ -149,8 +149,9 @@ SELECT is((SELECT count(*) FROM (SELECT id FROM product ORDER BY
 	val <#> array_fill(0, '{24}')::vector LIMIT 10) s), 10::bigint, 'a query that is zero');
 SET gpugraph.target_recall = .999999;
 SELECT is((SELECT count(*) FROM (SELECT id FROM plain ORDER BY val <-> :q LIMIT 3) s), 3::bigint,
-	'a target out of reach');
-SELECT is(list(), 1024, 'takes the longest list');
+	'a target that no walk reaches');
+SELECT results_eq('SELECT exact_lists = lists, expected_recall FROM gpugraph_last_scan()',
+	'VALUES (true, 1::float8)', 'takes a list for which all rows are measured');
 RESET gpugraph.target_recall;
 
 -- what a session has set does not change what is measured: all rows are queries
