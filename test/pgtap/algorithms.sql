@@ -74,8 +74,9 @@ SELECT try_rows(a, n, c) FROM unnest('{tsdg,grnnd}'::text[]) a,
 
 -- dimensions, of vectors and halfvecs in turn; with fewer rows or a longer list there is no walk
 CREATE TABLE widest AS SELECT i AS id,
-	array_agg(sin(i * 0.37 * (1 + d % 5)) + random())::real[] AS val
-	FROM generate_series(1, 1100) i, generate_series(1, 2000) d GROUP BY i;
+	ARRAY(SELECT sin(i * 0.37::float8 * (1 + d % 5)) + random() FROM generate_series(1, 2000) d)
+		::real[] AS val
+	FROM generate_series(1, 1100) i;
 CREATE FUNCTION try_dimensions(dim int, type text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	algorithm text;
