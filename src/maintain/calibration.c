@@ -87,12 +87,14 @@ HoldTo(GgCalibration *calibration, const GgBounds *others, int lengths)
 	for (int k = 0; k < last; k++)
 		for (int i = 0; i < GG_CALIBRATED_LENGTHS && to[k][GG_CALIBRATED_LENGTHS - 1] > 0; i++)
 		{
-			const uint16 least = i < lengths ? 0 : to[k][i - lengths];
+			const uint16 least = i < lengths ? 0 : Min(to[k][i - lengths], GG_EXACT_BOUND - 1);
 			const uint16 most = i + lengths < GG_CALIBRATED_LENGTHS ? to[k][i + lengths] :
 				PG_UINT16_MAX;
 			const uint16 held = Min(Max(bounds[k][i], least), most);
 
-			if (held == bounds[k][i] || bounds[k][GG_CALIBRATED_LENGTHS - 1] == 0)
+			/* that all rows are measured depends on no query */
+			if (held == bounds[k][i] || bounds[k][i] == GG_EXACT_BOUND ||
+				bounds[k][GG_CALIBRATED_LENGTHS - 1] == 0)
 				continue;
 			bounds[k][i] = held;
 			calibration->held = 1;

@@ -76,7 +76,7 @@ typedef struct Measuring
 	int			query;
 	Sums		sums[GG_CALIBRATED_KS];
 	int			lost;			/* of the queries before this one: rows whose segments are gone */
-	bool		walked;			/* not all rows were measured for each */
+	bool		walked;			/* not all rows were measured for each, but walked or estimated */
 	GgForm		measures;		/* of the answers */
 	GgCalibration result;
 } Measuring;
@@ -292,7 +292,8 @@ Answer(GgFinder *finder)
 	if (measuring->form == 1 && form < GG_FORM_GPU_ROWS)
 		return false;
 	measuring->measures = form;
-	measuring->walked |= note.exact_lists < note.lists;
+	measuring->walked |= note.exact_lists < note.lists || form == GG_FORM_GPU_CODES ||
+		((const GgScanOpaque *) finder->scan->opaque)->by_table;
 	for (int k = 0; k < GG_CALIBRATED_KS && counts; k++)
 		if ((asked >> k & 1) != 0)
 			Count(finder, k);
@@ -399,6 +400,9 @@ EndLength(void)
 	for (int k = 0; k < GG_CALIBRATED_KS; k++)
 	{
 		const Sums *sums = &measuring->sums[k];
+		/* the largest LIMIT of those asked may have made the list longer */
+		const bool	walked = measuring->walked ||
+			(asked >> k > 1 && length < FirstLength(GG_CALIBRATED_KS - 1) + 1);
 		double		missed = 1;
 
 		if ((asked >> k & 1) == 0)
@@ -406,7 +410,7 @@ EndLength(void)
 		if (sums->counted > 0)
 		{
 			missed = 1 - sums->found / sums->counted;
-			NoteBound(k, missed > 0 || measuring->walked ? LowerBound(k) : 1);
+			NoteBound(k, missed > 0 || walked ? LowerBound(k) : 1);
 		}
 		measuring->begun |= (uint32) 1 << k;
 		if (missed <= LEAST_MISSED)

@@ -159,19 +159,20 @@ IsConcave(const uint16 *bounds, int i)
 {
 	const double length = GgCalibratedLength(i - 1);
 
-	return i > 1 && (bounds[i] - bounds[i - 1]) * (length - GgCalibratedLength(i - 2)) <=
+	return i > 1 && bounds[i] != GG_EXACT_BOUND &&
+		(bounds[i] - bounds[i - 1]) * (length - GgCalibratedLength(i - 2)) <=
 		(bounds[i - 1] - bounds[i - 2]) * (GgCalibratedLength(i) - length);
 }
 
 /*
- * The list that a bound of these reaches, and that LIMIT k has in any case; more than GG_MAX_ITOPK
- * where none does.  *exact: all rows are measured for it.
+ * The list that a bound of these reaches, as long as LIMIT k makes it; the longest where none does.
+ * *exact: all rows are measured for it.
  */
 static double
 ListAt(const uint16 *bounds, double target, uint32 k, bool *exact)
 {
 	const double wanted = target * UNIT;
-	double		list = GG_MAX_ITOPK + 1;
+	double		list = GG_MAX_ITOPK;
 	int			i = 0;
 
 	while (i < GG_CALIBRATED_LENGTHS && bounds[i] < wanted)
@@ -183,6 +184,25 @@ ListAt(const uint16 *bounds, double target, uint32 k, bool *exact)
 		list -= (list - GgCalibratedLength(i - 1)) * (bounds[i] - wanted) /
 			(bounds[i] - bounds[i - 1]);
 	return Max(list, (double) GG_LIMITED_WALK(k));
+}
+
+/* The bound that a list of these has, which is as long as LIMIT k makes it. */
+static double
+BoundAt(const uint16 *bounds, double list, uint32 k)
+{
+	int			i = 0;
+	double		longer;
+
+	list = Max(list, (double) GG_LIMITED_WALK(k));
+	while (i < GG_CALIBRATED_LENGTHS - 1 && GgCalibratedLength(i) < list)
+		i++;
+	longer = GgCalibratedLength(i);
+	if (i == 0)
+		return bounds[0] / UNIT * Min(list / longer, 1);
+	if (list < longer && !IsConcave(bounds, i))
+		return bounds[i - 1] / UNIT;
+	return (bounds[i] - (bounds[i] - bounds[i - 1]) * Max(longer - list, 0) /
+			(longer - GgCalibratedLength(i - 1))) / UNIT;
 }
 
 /* The largest number of rows that was measured and is not above k; the last but one at most. */
@@ -201,8 +221,9 @@ ShareOf(int below, double k)
 }
 
 /*
- * Of a form that was measured.  Where all rows are measured for the larger number, a list between
- * is in proportion to the smaller one's, since nothing is known of walks.
+ * Of a form that was measured.  Where all rows are measured for the larger number, walks of it are
+ * known to need no less than that list, if at all.  So a list between is in proportion to the
+ * smaller number's at least.
  */
 static double
 ListOfForm(const GgCalibration *calibration, int form, double target, double k)
@@ -212,50 +233,66 @@ ListOfForm(const GgCalibration *calibration, int form, double target, double k)
 	const uint32 many = gg_calibrated_ks[below + 1];
 	bool		exact;
 	double		list = ListAt(calibration->bounds[form][below], target, fewer, &exact);
-	double		more;
+	double		more,
+				between;
 
 	if (k == fewer)
 		return list;
 	more = ListAt(calibration->bounds[form][below + 1], target, many, &exact);
 	if (k > many)
 		return more * k / many;
-	return exact ? Min(list * k / fewer, more) : list * pow(more / list, ShareOf(below, k));
-}
-
-/* More than GG_MAX_ITOPK where no list reaches the target; 0 where no form was measured. */
-static double
-ListOf(const GgCalibration *calibration, GgForm form, double target, double k)
-{
-	double		list = 0;
-
-	if (WasMeasured(calibration, form))
-		return ListOfForm(calibration, form, target, k);
-	for (int i = 0; i < GG_FORMS; i++)
-		if (WasMeasured(calibration, i))
-			list = Max(list, ListOfForm(calibration, i, target, k));
-	return list;
+	between = list * pow(more / list, ShareOf(below, k));
+	return exact ? Min(Max(between, list * k / fewer), more) : between;
 }
 
 uint32
 GgListFor(const GgCalibration *calibration, GgForm form, double target, double k)
 {
-	const double list = ListOf(calibration, form, target, k);
+	double		list = 0;
 
+	if (WasMeasured(calibration, form))
+		list = ListOfForm(calibration, form, target, k);
+	for (int i = 0; i < GG_FORMS && !WasMeasured(calibration, form); i++)
+		if (WasMeasured(calibration, i))
+			list = Max(list, ListOfForm(calibration, i, target, k));
 	/* of no form: nothing was found out */
 	return list == 0 ? GG_MAX_ITOPK : (uint32) Min(ceil(list), GG_MAX_ITOPK);
 }
 
-/* That for which GgListFor() answers so long a list, or the shortest there is. */
+/*
+ * Of a form that was measured: the recall for which ListOfForm() answers so long a list, or less
+ * where all rows are measured for the larger number.
+ */
+static double
+RecallOfForm(const GgCalibration *calibration, int form, double list, double k)
+{
+	const int	below = NumberBelow(k);
+	const uint16 (*bounds)[GG_CALIBRATED_LENGTHS] = calibration->bounds[form] + below;
+	const uint32 fewer = gg_calibrated_ks[below];
+	const uint32 many = gg_calibrated_ks[below + 1];
+	double		bound,
+				more;
+
+	if (k == fewer)
+		return BoundAt(bounds[0], list, fewer);
+	more = BoundAt(bounds[1], k > many ? list * many / k : list, many);
+	if (k > many)
+		return more;
+	if (more == 1)
+		return BoundAt(bounds[0], list * fewer / k, fewer);
+	bound = BoundAt(bounds[0], list, fewer);
+	return bound + (more - bound) * ShareOf(below, k);
+}
+
 double
 GgRecallOf(const GgCalibration *calibration, GgForm form, uint32 list, double k)
 {
-	const double longest = Max((double) list, ceil(ListOf(calibration, form, 0, k)));
-	double		recall = 0;
+	double		least = 1;
 
-	for (double step = .5; step > .25 / UNIT; step /= 2)
-		if (ceil(ListOf(calibration, form, recall + step, k)) <= longest)
-			recall += step;
-	return recall;
+	for (int i = 0; i < GG_FORMS; i++)
+		if (WasMeasured(calibration, i) && (i == (int) form || !WasMeasured(calibration, form)))
+			least = Min(least, RecallOfForm(calibration, i, list, k));
+	return least;
 }
 
 uint32

@@ -14,7 +14,7 @@
 /* What a measurement depends on beside the index.  To be increased when searches change. */
 #define GG_CALIBRATED_AS	2
 
-/* The bound of lists for which all rows are measured.  Others are less. */
+/* The bound of lists for which all rows are measured, and none was missed.  Others are less. */
 #define GG_EXACT_BOUND		PG_UINT16_MAX
 
 /* The list of which GgCalibrationDay has the recall: the default of gpugraph.itopk_size. */

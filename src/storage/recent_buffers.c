@@ -14,7 +14,7 @@
  * others displace them.  A tag tells nothing for sure.  Two owners' tags agree by chance, but then
  * their blocks have different numbers, and ReadRecentBuffer() finds another block in the buffer.
  *
- * Who sets the slot of an index's block has checked that the page is sound, and who finds the slot
+ * Who sets the slot of an index's block has checked that the page is sound, and who pins by it
  * compares its stamp alone (source.c).  The version is instance and generation there.  All who know
  * it have copied the same directory, and a block of its arrays keeps its contents while a snapshot
  * can need them (README, Locks).  No generation comes back: a rebuilt relation has another

@@ -26,8 +26,8 @@ extern void GgInitRecentBuffers(void);
 extern void GgFindRecentBuffers(GgRecentBuffers *recent, Relation rel, uint64 version);
 
 /*
- * The buffer that a block was last seen in, or InvalidBuffer.  It may be another block's by now,
- * and before ReadRecentBuffer() has pinned it nothing else is known of it.
+ * The buffer that a block was last seen in, or InvalidBuffer.  It may be another block's by now:
+ * ReadRecentBuffer() finds out, or a look at the buffer's tag before and after.
  */
 static inline Buffer
 GgRecentBuffer(const GgRecentBuffers *recent, BlockNumber blkno)

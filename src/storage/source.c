@@ -3,10 +3,10 @@
  *		A segment's rows and edges, read from relation pages, as the gg_source of a walk.
  *
  * Vectors, adjacency and pivots never change while a snapshot can need them (README, Locks), so
- * their pages are not locked.  They are pinned, but for most looks of a walk (TagWithoutPin).  A
- * walk reads about a thousand rows at random, and looking up each buffer would cost more than the
- * distance.  So buffers are remembered (recent_buffers.c).  Where a segment has codes, a walk reads
- * those instead of the vectors.
+ * their pages are not locked.  They are pinned, but for most looks of a walk by codes
+ * (TagWithoutPin).  A walk reads about a thousand rows at random, and looking up each buffer would
+ * cost more than the distance.  So buffers are remembered (recent_buffers.c).  Where a segment has
+ * codes, a walk reads those instead of the vectors.
  *
  * Where such an index is larger than shared buffers, walks come back to codes and edges, and want
  * few vectors, mostly others than the walk before.  So vectors pass through a ring of buffers, and
@@ -261,13 +261,13 @@ GgSourceRead(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, 
 }
 
 /*
- * A walk looks at codes and edges without a pin, where the buffer has their block before and after.
- * A block that goes and comes in between, or is being read, spoils an estimate, or leads the walk
- * astray.  It spoils no answer: walks are approximate, ids are checked, and what they find is
- * measured by its row.  Pins are a quarter of a walk's time by codes, and sessions take turns on
- * them: without those of codes, 16 clients have 1.15 times the queries per second at itopk 16, and
- * 1.19 at 64 (1M x 128).  Of 16 looks one is by a pin all the same, which tells the buffer manager
- * that the page is in use; where there is no room for all of the index, each is.
+ * A walk by codes looks at these and at edges without a pin, where the buffer has their block
+ * before and after.  A block that goes and comes in between, or is being read, spoils an estimate,
+ * or leads the walk astray.  It spoils no answer: walks are approximate, ids are checked, and what
+ * they find is measured by its row.  Pins are a quarter of such a walk's time, and sessions take
+ * turns on them: without those of codes, 16 clients have 1.15 times the queries per second at itopk
+ * 16, and 1.19 at 64 (1M x 128).  Of 16 looks one is by a pin all the same, which tells the buffer
+ * manager that the page is in use; where there is no room for all of the index, each is.
  *
  * The tag to look at, or NULL: to be pinned.
  */
@@ -566,6 +566,7 @@ SourceNeighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 	GgPageSource *src = ctx;
 	const uint32 degree = src->source.degree;
 	const Size	bytes = degree * sizeof(uint32);
+	const bool	unpinned = src->code_query != NULL && !src->crowded;
 	volatile bool ok = true;
 
 	PG_TRY();
@@ -576,8 +577,8 @@ SourceNeighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 		for (uint32 i = 1; i < count; i++)
 			PrefetchBytes(src, &src->adjacency, (uint64) nodes[i] * bytes, bytes);
 		for (uint32 i = 0; i < count; i++)
-			if (src->crowded || !ReadUnpinned(src, &src->adjacency, (uint64) nodes[i] * bytes,
-											  out + i * degree, bytes))
+			if (!unpinned || !ReadUnpinned(src, &src->adjacency, (uint64) nodes[i] * bytes,
+										   out + i * degree, bytes))
 				GgSourceRead(src, &src->adjacency, (uint64) nodes[i] * bytes, out + i * degree,
 							 bytes);
 		if (src->left_out != GG_NO_NODE)
