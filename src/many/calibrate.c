@@ -17,7 +17,7 @@
  *
  * A list is good for a recall when the lower end of a 95% interval reaches it: Wilson's, of as
  * many rows as would vary as much if each were found by chance.  Rows of a query are missed
- * together.
+ * together.  Where all rows are measured, there is no doubt (GG_EXACT_BOUND).
  *
  * It is done some queries at a time, by transactions of their own.  Rows that come meanwhile count
  * as found where they are near enough, and rows that go as missed.  Queries whose segment was
@@ -402,7 +402,7 @@ EndLength(void)
 		const Sums *sums = &measuring->sums[k];
 		/* the largest LIMIT of those asked may have made the list longer */
 		const bool	walked = measuring->walked ||
-			(asked >> k > 1 && length < FirstLength(GG_CALIBRATED_KS - 1) + 1);
+			(asked >> k > 1 && length <= FirstLength(GG_CALIBRATED_KS - 1));
 		double		missed = 1;
 
 		if ((asked >> k & 1) == 0)

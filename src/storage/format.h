@@ -166,7 +166,10 @@ typedef struct GgCalibration
 	uint16		codes;			/* gg_codes of the first piece then */
 	uint32		ndays;
 	uint32		held;			/* 1: bounds are not those measured: maintain/calibration.c */
-	/* lower bounds of recall in units of 1/65535; a form that has 0 at the end was not measured */
+	/*
+	 * Lower bounds of recall in units of 1/65535, of which GG_EXACT_BOUND says that all rows are
+	 * measured.  A form that has 0 at the end was not measured.
+	 */
 	GgBounds	bounds[GG_FORMS];
 	GgBounds	origin[GG_FORMS];	/* since when the sample alone has changed */
 } GgCalibration;
