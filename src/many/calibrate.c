@@ -76,7 +76,7 @@ typedef struct Measuring
 	int			query;
 	Sums		sums[GG_CALIBRATED_KS];
 	int			lost;			/* of the queries before this one: rows whose segments are gone */
-	bool		walked;			/* not all rows were measured for each, but walked or estimated */
+	bool		walked;			/* not all rows were measured for each */
 	GgForm		measures;		/* of the answers */
 	GgCalibration result;
 } Measuring;
@@ -258,6 +258,17 @@ FormOf(const GgFinder *finder)
 		GG_FORM_GPU_CODES : GG_FORM_GPU_ROWS;
 }
 
+/* Were all rows measured for the last query?  Estimates are no measurements. */
+static bool
+MeasuredAll(const GgFinder *finder, GgForm form)
+{
+	const GgScanOpaque *so = (const GgScanOpaque *) finder->scan->opaque;
+	GgScanNote	note;
+
+	GgNoteOf(so, &note);
+	return note.exact_lists == note.lists && !so->by_table && form != GG_FORM_GPU_CODES;
+}
+
 /* Add what the query's answer has of its first rows. */
 static void
 Count(const GgFinder *finder, int k)
@@ -286,14 +297,11 @@ Answer(GgFinder *finder)
 	const bool	counts = Find(finder, measuring->query,
 							  gg_calibrated_ks[pg_leftmost_one_pos32(asked)]);
 	const GgForm form = FormOf(finder);
-	GgScanNote	note;
 
-	GgNoteOf((const GgScanOpaque *) finder->scan->opaque, &note);
 	if (measuring->form == 1 && form < GG_FORM_GPU_ROWS)
 		return false;
 	measuring->measures = form;
-	measuring->walked |= note.exact_lists < note.lists || form == GG_FORM_GPU_CODES ||
-		((const GgScanOpaque *) finder->scan->opaque)->by_table;
+	measuring->walked |= !MeasuredAll(finder, form);
 	for (int k = 0; k < GG_CALIBRATED_KS && counts; k++)
 		if ((asked >> k & 1) != 0)
 			Count(finder, k);

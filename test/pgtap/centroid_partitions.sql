@@ -35,8 +35,6 @@ DELETE FROM pages WHERE id = 0;
 -- ---- recall
 
 -- how many of the ten nearest rows of each query so many probes find
-CREATE TEMP TABLE nearest AS SELECT q.q, t.id FROM queries q,
-	LATERAL (SELECT id FROM items ORDER BY items.val <-> q.val LIMIT 10) t;
 CREATE FUNCTION found(probes int) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM set_config('gpugraph.partition_probes', probes::text, true);
@@ -45,6 +43,8 @@ BEGIN
 		WHERE (q.q, t.id) IN (SELECT n.q, n.id FROM nearest n));
 END $$;
 SELECT use_index(false);
+CREATE TEMP TABLE nearest AS SELECT q.q, t.id FROM queries q,
+	LATERAL (SELECT id FROM items ORDER BY items.val <-> q.val LIMIT 10) t;
 CREATE TEMP TABLE seen AS SELECT probes, found(probes) AS rows FROM generate_series(0, 9) probes;
 SELECT is((SELECT array_agg(rows) FROM seen WHERE probes IN (0, 8, 9)), '{400,400,400}',
 	'no probes, all, and more than there are: the exact answers');
