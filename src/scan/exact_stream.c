@@ -445,38 +445,6 @@ PassIntoSort(GgScanOpaque *so, GgStream *stream)
  * Where several indexes are searched together, the nearest of all so far say how far the others
  * need to look.
  */
-static float
-Cutoff(const GgScanOpaque *so, const GgStream *stream)
-{
-	const GgNearest *nearest = so->nearest;
-
-	if (!nearest->shared || nearest->count < nearest->most || stream->handed > 0)
-		return get_float4_infinity();
-	return nearest->distances[nearest->count - 1];
-}
-
-/* Merge the batch's distances into the nearest of all indexes. */
-static void
-AddNearest(GgScanOpaque *so, const ExactStream *state)
-{
-	GgNearest  *nearest = so->nearest;
-	uint32		count = nearest->count;
-
-	for (uint32 i = 0; nearest->shared && i < state->batch_len; i++)
-	{
-		float		distance = key_distance(state->batch[i] << 1);
-		uint32		place = Min(count, nearest->most - 1);
-
-		if (count == nearest->most && distance >= nearest->distances[place])
-			break;
-		for (; place > 0 && nearest->distances[place - 1] > distance; place--)
-			nearest->distances[place] = nearest->distances[place - 1];
-		nearest->distances[place] = distance;
-		count += count < nearest->most;
-	}
-	nearest->count = count;
-}
-
 static void
 FirstPass(GgScanOpaque *so, GgStream *stream)
 {
@@ -489,14 +457,16 @@ FirstPass(GgScanOpaque *so, GgStream *stream)
 	some = Min(Max(some, all / FIRST_SHARE), Min(room, all));
 	state->batch = MemoryContextAllocHuge(so->context, Max(some, 1) * sizeof(uint64));
 	state->batch_cap = (uint32) some;
-	state->cutoff = Cutoff(so, stream);
+	if (so->together)
+		state->cutoff = GgReach(so, stream);
 	if (some < all && all <= room && isinf(state->cutoff))
 		state->rest = MemoryContextAllocHuge(so->context, (all - some) * sizeof(uint64));
 	state->batch_bounded = some < all;
 	state->batch_last = true;
 	Pass(so, stream);
 	sort_ranks(state->batch, state->batch_len);
-	AddNearest(so, state);
+	if (so->together)
+		GgAddKeys(so->nearest, state->batch, state->batch_len, 1);
 }
 
 /* All that is left. */
