@@ -305,6 +305,54 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 
 /* ---- the delta, for several queries ------------------------------------- */
 
+struct GgQueries
+{
+	MemoryContext context;		/* of the keys */
+	const Datum *values;
+	uint32		count;
+	uint32		current;		/* the one that is searched for */
+	uint32		most;			/* rows to keep for each, at the most */
+	uint64	   *keys;			/* ascending, `stride` places for each; NULL: not measured */
+	uint32		stride;
+	uint32		nkeys;			/* of each */
+	uint64		nrows;			/* measured */
+	uint64		generation;		/* of the directory */
+};
+
+GgQueries *
+GgMakeQueries(void)
+{
+	GgQueries  *queries = palloc0(sizeof(GgQueries));
+
+	queries->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph queries",
+											 ALLOCSET_DEFAULT_SIZES);
+	return queries;
+}
+
+void
+GgFreeQueries(GgQueries *queries)
+{
+	MemoryContextDelete(queries->context);
+	pfree(queries);
+}
+
+void
+GgNameQueries(GgQueries *queries, const Datum *values, uint32 count, uint32 most)
+{
+	MemoryContextReset(queries->context);
+	queries->values = values;
+	queries->count = count;
+	queries->most = most;
+	queries->keys = NULL;
+}
+
+Datum
+GgTakeQuery(GgQueries *queries, uint32 number)
+{
+	queries->current = number;
+	return queries->values[number];
+}
+
 /* Offer a page's rows to what is kept of each query: heaps that are equally full. */
 static void
 KeepNearest(GgQueries *queries, const DeltaReader *reader)

@@ -27,6 +27,7 @@ typedef struct GgScanOpaque GgScanOpaque;
 typedef struct GgStream GgStream;
 typedef struct GgFilterRows GgFilterRows;
 typedef struct GgNearest GgNearest;
+typedef struct GgQueries GgQueries;
 
 /* The state of a stream's list.  With all but the first the implementation ends. */
 typedef enum GgListState
@@ -163,26 +164,6 @@ typedef struct GgScanNote
 	uint32		list;			/* of the last one: the length of its first candidate list ... */
 	float		recall;			/* ... and the recall expected of it; 0: not known */
 } GgScanNote;
-
-/*
- * Queries that are searched for one after the other, by one scan and under one snapshot.  The first
- * scan that has to measure the whole delta does so for all of them (exact_stream.c).
- */
-typedef struct GgQueries
-{
-	MemoryContext context;		/* of the keys */
-	const Datum *values;		/* detoasted */
-	uint32		count;
-	uint32		current;		/* the one that is searched for */
-	uint32		most;			/* rows to keep for each, at the most */
-
-	/* known to exact_stream.c alone */
-	uint64	   *keys;			/* ascending, `stride` places for each; NULL: not measured */
-	uint32		stride;
-	uint32		nkeys;			/* of each */
-	uint64		nrows;			/* measured */
-	uint64		generation;		/* of the directory */
-} GgQueries;
 
 struct GgScanOpaque
 {
@@ -392,6 +373,24 @@ extern void GgLookAtRows(Relation heap, BlockNumber heap_blocks,
 
 /* Pin the page of the row that is fetched from a heap table next. */
 extern void GgPinRow(Relation heap, IndexFetchTableData *fetch, const ItemPointerData *tid);
+
+/* ---- exact_stream.c ----------------------------------------------------- */
+
+/*
+ * Queries that are searched for one after the other, by one scan and under one snapshot.  The first
+ * scan that has to measure the whole delta does so for all of them.  Made in the current context.
+ */
+extern GgQueries *GgMakeQueries(void);
+extern void GgFreeQueries(GgQueries *queries);
+
+/*
+ * The queries are these, of each of which so many rows are kept at most.  The values are detoasted,
+ * and stay the caller's.
+ */
+extern void GgNameQueries(GgQueries *queries, const Datum *values, uint32 count, uint32 most);
+
+/* The one that is searched for next. */
+extern Datum GgTakeQuery(GgQueries *queries, uint32 number);
 
 /* ---- table_order.c ------------------------------------------------------ */
 
