@@ -395,12 +395,11 @@ BeginAll(PartitionsState *node)
 
 	if (node->valid == NULL)
 		node->valid = GgMatchingSubplans(node->pruning);
+	/* settings may change between rescans, which AimTogether() follows, too */
 	if (node->limit > 0 && most <= MOST_NEAREST && node->nearest == NULL)
-	{
-		/* whatever AimTogether() makes of it when settings change between rescans */
 		node->nearest = GgMakeNearest(node->css.ss.ps.state->es_query_cxt, MOST_NEAREST);
-		GgAimNearest(node->nearest, (uint32) most);
-	}
+	if (node->nearest != NULL)
+		GgAimNearest(node->nearest, (uint32) Min(most, MOST_NEAREST));
 	Search(node);
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 	{

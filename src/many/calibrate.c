@@ -86,6 +86,7 @@ static Measuring *measurings[MOST_MEASURED];
 /* That of the index in question, and its place among them. */
 static Measuring *measuring = NULL;
 static Measuring **place = measurings;
+static bool running;			/* a call of Calibrate() */
 
 /* ---- queries ------------------------------------------------------------------------------ */
 
@@ -513,20 +514,35 @@ Calibrate(GgMergeTarget *merge, bool (*enough) (void))
 		.opclass = GgIndexOpclass(merge->index), .type = merge->index->rd_opcintype[0]
 	};
 	GgCaller	caller;
-	bool		ended;
 
+	if (running)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("this session measures the recall of an index already"),
+						errhint("Functions that an index calls must not call "
+								"gpugraph_calibrate().")));
 	/* background workers run no functions of the index's owner */
 	if ((merge->sliced && GgIsExpression(merge->index)) || !FindMeasuring(merge->index))
 		return &none;
 	GgActAsOwner(target.heap, &caller);
-	do
+	running = true;
+	PG_TRY();
 	{
-		int			nest_level = NewGUCNestLevel();
+		bool		ended;
 
-		GgSetSetting("gpugraph.target_recall", "0");
-		ended = GoOn(&target, enough);
-		AtEOXact_GUC(false, nest_level);
-	} while (ended && (measuring == NULL || !IsDone()) && !enough());
+		do
+		{
+			int			nest_level = NewGUCNestLevel();
+
+			GgSetSetting("gpugraph.target_recall", "0");
+			ended = GoOn(&target, enough);
+			AtEOXact_GUC(false, nest_level);
+		} while (ended && (measuring == NULL || !IsDone()) && !enough());
+	}
+	PG_FINALLY();
+	{
+		running = false;
+	}
+	PG_END_TRY();
 	GgActAsCaller(&caller);
 	if (measuring == NULL || !IsDone())
 		return NULL;

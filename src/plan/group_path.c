@@ -20,6 +20,7 @@
 #include "exec/nodes.h"
 #include "plan/planner.h"
 #include "scan/monotone.h"
+#include "scan/sort_key.h"
 
 #include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_operator_d.h"
@@ -184,6 +185,9 @@ AddFirstRows(PlannerInfo *root, IndexOptInfo *index, RelOptInfo *output, const F
 
 	if (order == NULL || !op_strict(order->opno))
 		return;
+	/* the plan wants strict order whatever the settings are when it runs */
+	order = copyObject(order);
+	order->inputcollid = GG_KEY_OTHER;
 	/* so many rows are read of what is priced */
 	root->limit_tuples = clamp_row_est(first->wanted * NEAR_ROWS_PER_GROUP * rel->rows /
 									   (first->ngroups * first->most));

@@ -135,6 +135,7 @@ struct GgListsAhead
 	NodesWithin *within;		/* `count` for each segment; NULL: none was measured */
 	uint32		measured;		/* bitmap of segments */
 	uint64		nkeys;			/* in all */
+	bool		full;			/* a pass ended for want of room: its keys are not all */
 	float		farthest;
 	uint64		generation;		/* of the directory */
 };
@@ -161,6 +162,7 @@ GgForgetAhead(GgListsAhead *ahead)
 	ahead->within = NULL;
 	ahead->measured = 0;
 	ahead->nkeys = 0;
+	ahead->full = false;
 }
 
 /* Is it a scan for all rows within a distance, of which a pass may measure for others, too? */
@@ -507,13 +509,15 @@ GgFindWithin(GgScanOpaque *so, GgStream *stream, const uint64 **keys, uint32 *co
 	if (ahead->generation != so->meta->generation || so->farthest > ahead->farthest)
 		return false;
 	lists = ahead->within + (Size) segment * ahead->count;
-	if ((ahead->measured >> segment & 1) == 0 && HasRoom(ahead))
+	if ((ahead->measured >> segment & 1) == 0 && !ahead->full)
 	{
 		GgNeedSource(so, stream);
 		if (!stream->source.coded)
+		{
 			MeasureForAll(ahead, &stream->source, stream->nodes, lists);
-		if (!stream->source.coded && HasRoom(ahead))
-			ahead->measured |= (uint32) 1 << segment;
+			ahead->full = !HasRoom(ahead);
+			ahead->measured |= (uint32) !ahead->full << segment;
+		}
 	}
 	if ((ahead->measured >> segment & 1) == 0)
 		return false;

@@ -133,6 +133,17 @@ SET plan_cache_mode = force_generic_plan;
 SELECT use_index(true);
 SELECT ok(plan_of(format('EXECUTE nearest(%L, 5)', val)) ~ 'GpugraphFirstOfGroup', 'a generic plan')
 	FROM queries WHERE q = 2;
+-- a cached plan keeps its order under other settings
+SELECT format('PREPARE kept AS %s', :'sql') \gexec
+SELECT use_index(true);
+EXECUTE kept \g /dev/null
+SET gpugraph.itopk_size = 1;
+SET gpugraph.iterative_scan = off;
+SELECT results_eq('EXECUTE kept', :'sql', 'a cached plan under iterative_scan = off');
+SET gpugraph.iterative_scan = relaxed_order;
+SELECT results_eq('EXECUTE kept', :'sql', 'a cached plan under relaxed_order');
+RESET gpugraph.iterative_scan;
+SET gpugraph.itopk_size = 256;
 BEGIN;
 SELECT format('DECLARE c CURSOR FOR %s', :'sql') \gexec
 FETCH 2 FROM c \g /dev/null

@@ -74,6 +74,12 @@ SET work_mem = '64kB';
 -- a device's lists are too long for that
 SELECT same_rows('little memory', joined('<->', :'r' || ' * 3'), (count(*) = 0)::int)
 	FROM gpugraph_stat_device WHERE state = 'up';
+-- memory that grows amid a batch: what was measured before is not measured again
+CREATE SEQUENCE calls;
+SELECT use_index(true), joined('<->', '100') AS all_pairs \gset
+SELECT count(*) AS pairs, count(DISTINCT id) AS differ FROM (SELECT s.id, CASE nextval('calls')
+	WHEN 6000 THEN set_config('work_mem', '1GB', false) END FROM (:all_pairs) s) s \gset
+SELECT is(:pairs, :differ, 'no row comes twice as memory grows');
 RESET work_mem;
 SET gpugraph.disable = read_ahead;
 SELECT is(together(:'sql'), NULL, 'no node where it is disabled');

@@ -166,4 +166,22 @@ SELECT is((SELECT recall FROM gpugraph_indexes WHERE indexname = 'items_idx'), N
 
 DROP OWNED BY target_recall_reader;
 DROP ROLE target_recall_reader, target_recall_monitor;
+-- a function that the index calls and that measures the index itself
+CREATE TABLE itself AS SELECT id, val FROM items ORDER BY id LIMIT 1500;
+CREATE FUNCTION public.measures_itself(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF current_setting('test.measure', true) = 'on' THEN
+		PERFORM set_config('test.measure', 'off', false);
+		PERFORM public.gpugraph_calibrate('public.itself_idx');
+	END IF;
+	RETURN v;
+END $$;
+CREATE INDEX itself_idx ON itself USING gpugraph ((public.measures_itself(val)::vector(48))
+	vector_l2_ops) WITH (storage = float16);
+SET test.measure = on;
+SELECT throws_ok($$SELECT gpugraph_calibrate('itself_idx')$$, '55006',
+	'this session measures the recall of an index already', 'a calibration within a calibration');
+RESET test.measure;
+SELECT is(gpugraph_calibrate('itself_idx'), true, 'and after it');
+
 SELECT * FROM finish();
