@@ -124,7 +124,7 @@ struct GgStream
 	uint32		end_page;
 };
 
-/* What a device answered a scan's first query with. */
+/* Part of a scan: what a device answered its first query with. */
 typedef struct GgDeviceAnswer
 {
 	GgResidentRef ref;			/* the resident that was asked */
@@ -137,13 +137,8 @@ typedef struct GgDeviceAnswer
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 
 	bool		answered;		/* the first lists are there, before the scan asks for them */
-
-	/* the first lists, in the order of lists, the delta's last */
-	uint32		asked;			/* bitmap of the segments that they are of */
 	bool		deep;			/* all rows of these were measured, and more will be */
-	uint32		k;				/* length of each */
-	uint64	   *keys;			/* GG_NO_KEY at the end */
-	uint64	   *matches;		/* with a filter, rows that match, of each */
+	struct FirstLists *first;	/* these; known to device_ask.c alone */
 } GgDeviceAnswer;
 
 /* The procedure that searches a graph for the first list. */
@@ -287,6 +282,12 @@ struct GgScanOpaque
  * on.  False when the CPU has to answer, for the reason in so->reason.
  */
 extern bool GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so));
+
+/*
+ * The answer's k keys of a list, GG_NO_KEY at the end, which are the caller's to change; NULL where
+ * that list was not asked for.  matches: with a filter, rows of it that match.
+ */
+extern uint64 *GgFirstList(const GgScanOpaque *so, uint32 list, uint32 *k, uint64 *matches);
 
 /*
  * What would be asked.  True: it may be asked for together with what other scans would, and the
