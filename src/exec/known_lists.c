@@ -20,14 +20,9 @@
  * Nothing is kept of a scan that has to do more than to ask one device: of a delta that the device
  * does not have all of, of queries to be learned from.
  *
- * The first lists of many scans of one query come by one request to a device.  A request of a group
- * (GgGroup) has room for GgServiceGroupRoom() lists, of any indexes that the device has: 2,000 with
- * LIMIT 10, 1,000 where no limit is known.  A scan's lists go into one group.  Each device has a
- * group that is being filled.  When one is full, all are posted, and so the devices work at the
- * same time.
- *
- * A scan that is not answered here asks for itself.  A closed search is of an index whose lists are
- * known from an earlier query.  Where it is not answered, a scan begins.
+ * The first lists of many scans of one query come by one request to a device.  A scan that is not
+ * answered here asks for itself.  A closed search is of an index whose lists are known from an
+ * earlier query.  Where it is not answered, a scan begins.
  */
 #include "exec/together.h"
 #include "scan/scan.h"
@@ -60,9 +55,7 @@ typedef struct Settings
 typedef struct KnownAsk
 {
 	gg_request	request;
-	int			device;
-	uint32		entry;
-	uint32		serial;
+	GgResidentPart part;
 	const GgOpclass *opclass;
 	GgBound		bound;			/* of distances in keys */
 } KnownAsk;
@@ -132,6 +125,13 @@ MakeTable(void)
 	CacheRegisterRelcacheCallback(ForgetKnown, (Datum) 0);
 }
 
+/* The resident as requests name it. */
+static GgResidentPart
+PartOf(const GgResidentRef *ref)
+{
+	return (GgResidentPart) {.device = ref->device, .entry = ref->entry, .serial = ref->serial};
+}
+
 /* A scan has planned its first lists.  Nothing is kept where they are not all that it needs. */
 static void
 KeepAsk(const GgScanOpaque *so, const GgAsk *ask)
@@ -163,9 +163,7 @@ KeepAsk(const GgScanOpaque *so, const GgAsk *ask)
 	known->delta_pages = meta->delta_pages;
 	known->ask = (KnownAsk) {
 		.request = ask->request,
-		.device = device->ref.device,
-		.entry = device->ref.entry,
-		.serial = device->ref.serial,
+		.part = PartOf(&device->ref),
 		.opclass = GgIndexOpclass(so->index),
 		.bound = so->bound
 	};
@@ -208,7 +206,7 @@ GgBeginClosed(GgKnown *known, uint32 limit, const GgClosedSearch *like)
 		memcmp(&known->settings, &settings, sizeof(Settings)) != 0 || !IsUnchanged(known))
 		return NULL;
 	known->uses--;
-	GgNoteUse(ask->device, ask->entry);
+	GgNoteUse(ask->part.device, ask->part.entry);
 	if (like != NULL &&
 		(ask->opclass != like->ask.opclass || ask->request.dim != like->ask.request.dim))
 		return NULL;
@@ -239,178 +237,75 @@ GgCountClosed(const GgClosedSearch *search)
 
 /* ---- lists of many ------------------------------------------------------- */
 
-/* A scan, or a closed search, and what it asks for. */
+/* A scan, or a closed search. */
 typedef struct Member
 {
 	GgScanOpaque *so;			/* NULL: a closed search */
-	GgAsk		ask;
 	bool		deep;
 	GgClosedSearch *search;
 } Member;
 
-/* The group of a device that is being filled. */
-typedef struct Filling
-{
-	GgGroup		group;			/* without targets: not begun */
-	uint32		room;			/* targets */
-	Member	   *members;		/* each has a target at least */
-	uint32		nmembers;
-} Filling;
-
-/*
- * Hand the answer to the scans, whose lists follow each other.  One of which a list is lost asks
- * for itself.
- */
+/* Hand the answer to the member. */
 static void
-Deliver(const Filling *filling)
+Deliver(const Member *member, const GgAsk *ask, const uint64 *keys)
 {
-	const GgGroup *group = &filling->group;
-	const uint64 *keys = group->keys;
-	const GgGroupTarget *target = group->targets;
+	const Size	bytes = (Size) gg_request_lists(&ask->request) * ask->request.params.k *
+		sizeof(uint64);
 
-	for (uint32 i = 0; i < filling->nmembers; i++)
+	if (member->so != NULL)
 	{
-		const Member *member = &filling->members[i];
-		const uint32 nlists = gg_request_lists(&member->ask.request);
-		bool		lost = false;
-
-		for (uint32 list = 0; list < nlists; list++)
-			lost |= target[list].lost;
-		if (!lost && member->so != NULL)
-		{
-			KeepAsk(member->so, &member->ask);
-			GgTakeFirst(member->so, &member->ask, member->deep, keys);
-		}
-		else if (!lost)
-		{
-			const Size	bytes = (Size) nlists * group->request.params.k * sizeof(uint64);
-
-			member->search->keys = memcpy(palloc(bytes), keys, bytes);
-		}
-		keys += (Size) nlists * group->request.params.k;
-		target += nlists;
+		KeepAsk(member->so, ask);
+		GgTakeFirst(member->so, ask, member->deep, keys);
 	}
-}
-
-/* Post what there is, and wait for it. */
-static void
-AskAll(Filling *fillings)
-{
-	GgGroup		groups[GG_MAX_DEVICES];
-	int			n = 0;
-
-	for (int i = 0; i < GG_MAX_DEVICES; i++)
-		if (fillings[i].group.ntargets > 0)
-		{
-			GgGroup    *group = &fillings[i].group;
-
-			group->keys = palloc((Size) group->ntargets * group->request.params.k *
-								 sizeof(uint64));
-			groups[n++] = *group;
-		}
-	if (n == 0)
-		return;
-	GgServiceAskGroups(groups, n);
-	for (int i = 0; i < n; i++)
-	{
-		Filling    *filling = &fillings[groups[i].device];
-
-		/* what the answer says of targets is in the array that both share */
-		if (groups[i].answered)
-			Deliver(filling);
-		pfree(groups[i].keys);
-		pfree(groups[i].targets);
-		pfree(filling->members);
-		memset(filling, 0, sizeof(Filling));
-	}
-}
-
-/* Is the group's query that of the scan, for lists of the same kind? */
-static bool
-Fits(const GgGroup *group, const GgAsk *ask)
-{
-	const gg_search_params *a = &group->request.params;
-	const gg_search_params *b = &ask->request.params;
-
-	return group->request.dim == ask->request.dim && a->k == b->k && gg_same_walk(a, b) &&
-		(group->query == ask->queries ||
-		 memcmp(group->query, ask->queries, ask->request.dim * sizeof(float)) == 0);
-}
-
-/* A group for the query of this member and of up to nmembers. */
-static void
-Begin(Filling *filling, int device, const GgAsk *ask, int nmembers)
-{
-	const gg_search_params *params = &ask->request.params;
-	GgGroup    *group = &filling->group;
-
-	filling->room = GgServiceGroupRoom(params->k);
-	filling->members = palloc(Min(nmembers, filling->room) * sizeof(Member));
-	group->device = device;
-	group->request = ask->request;
-	group->request.nsegments = group->request.lists = 1;
-	group->request.measured = 0;
-	group->request.delta = false;
-	group->query = ask->queries;
-	group->targets = palloc(filling->room * sizeof(GgGroupTarget));
-}
-
-/* Add a member to the group of its device. */
-static void
-AddMember(Filling *fillings, const Member *member, int device, uint32 entry, uint32 serial,
-		  int nmembers)
-{
-	const GgAsk *ask = &member->ask;
-	const gg_request *request = &ask->request;
-	Filling    *filling = &fillings[device];
-	GgGroup    *group = &filling->group;
-	const uint32 nlists = gg_request_lists(request);
-
-	if (group->ntargets > 0 &&
-		(!Fits(group, ask) || group->ntargets + nlists > filling->room))
-		AskAll(fillings);
-	if (group->ntargets == 0)
-		Begin(filling, device, ask, nmembers);
-	for (uint32 list = 0; list <= request->nsegments; list++)
-		if (gg_request_asks(request, list))
-			group->targets[group->ntargets++] = (GgGroupTarget) {
-				.entry = entry, .serial = serial, .list = list,
-				.measured = gg_request_way(request, list) != GG_WAY_WALK
-			};
-	filling->members[filling->nmembers++] = *member;
+	else
+		member->search->keys = memcpy(palloc(bytes), keys, bytes);
 }
 
 void
 GgAskTogether(IndexScanDesc *scans, int nscans, GgClosedSearch **searches, int nsearches,
 			  const float *query)
 {
-	const int	nmembers = nscans + nsearches;
-	Filling    *fillings;
+	const int	most = nscans + nsearches;
+	MemoryContext context;
+	MemoryContext old;
+	Member	   *members;
+	GgAsk	   *asks;
+	GgResidentPart *parts;
+	uint64	  **keys;
+	int			n = 0;
 
-	if (gg_service == NULL || gg_engine_setting == GG_ENGINE_CPU || nmembers < 2)
+	if (gg_service == NULL || gg_engine_setting == GG_ENGINE_CPU || most < 2)
 		return;
-	fillings = palloc0(GG_MAX_DEVICES * sizeof(Filling));
+	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph lists together",
+									ALLOCSET_DEFAULT_SIZES);
+	members = MemoryContextAlloc(context, most * sizeof(Member));
+	asks = MemoryContextAlloc(context, most * sizeof(GgAsk));
+	parts = MemoryContextAlloc(context, most * sizeof(GgResidentPart));
+	keys = MemoryContextAlloc(context, most * sizeof(uint64 *));
 	for (int i = 0; i < nsearches; i++)
 	{
-		const KnownAsk *ask = &searches[i]->ask;
-		Member		member = {
-			.ask = {.request = ask->request, .queries = query},
-			.search = searches[i]
-		};
-
-		AddMember(fillings, &member, ask->device, ask->entry, ask->serial, nmembers);
+		members[n] = (Member) {.search = searches[i]};
+		asks[n] = (GgAsk) {.request = searches[i]->ask.request, .queries = query};
+		parts[n++] = searches[i]->ask.part;
 	}
+	/* where a resident is gone by the time that it is asked, its lists are lost */
 	for (int i = 0; i < nscans; i++)
 	{
-		Member		member = {.so = (GgScanOpaque *) scans[i]->opaque};
-		const GgResidentRef *ref = &member.so->device.ref;
+		GgScanOpaque *so = (GgScanOpaque *) scans[i]->opaque;
 
 		CHECK_FOR_INTERRUPTS();
-		if (member.so->prepared && GgPlanFirst(member.so, &member.ask, &member.deep))
-			AddMember(fillings, &member, ref->device, ref->entry, ref->serial, nmembers);
+		members[n] = (Member) {.so = so};
+		if (!so->prepared || !GgPlanFirst(so, &asks[n], &members[n].deep))
+			continue;
+		parts[n++] = PartOf(&so->device.ref);
 	}
-	AskAll(fillings);
-	pfree(fillings);
+	old = MemoryContextSwitchTo(context);
+	GgServiceAskTogether(asks, parts, keys, n);
+	MemoryContextSwitchTo(old);
+	for (int i = 0; i < n; i++)
+		if (keys[i] != NULL)
+			Deliver(&members[i], &asks[i], keys[i]);
+	MemoryContextDelete(context);
 }
 
 void
@@ -418,11 +313,12 @@ GgTakeClosed(IndexScanDesc scan, const GgClosedSearch *search)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	const GgResidentRef *ref = &so->device.ref;
+	const GgResidentPart *part = &search->ask.part;
 	GgAsk		ask;
 	bool		deep;
 
-	if (so->prepared && GgPlanFirst(so, &ask, &deep) && ref->device == search->ask.device &&
-		ref->entry == search->ask.entry && ref->serial == search->ask.serial &&
+	if (so->prepared && GgPlanFirst(so, &ask, &deep) && ref->device == part->device &&
+		ref->entry == part->entry && ref->serial == part->serial &&
 		memcmp(&ask.request, &search->ask.request, sizeof(gg_request)) == 0)
 		GgTakeFirst(so, &ask, deep, search->keys);
 }
