@@ -443,7 +443,7 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 #define GgNumberOfGroup(table, entry)	((uint64 *) &(entry)->additional)
 #endif
 
-/* A condition on a window's number by which its rows may end: number op operand, or the reverse. */
+/* A condition by which a window's run ends: number op operand, or operand op number. */
 typedef struct GgRunCondition
 {
 	Oid			opno;

@@ -2,12 +2,12 @@
  * grnnd.cuh
  *		GRNND's rounds: the pairs of a pool that are measured, and who leaves it.
  *
- * grnnd.cu says what a round is, and has all else.  PAIRS are the pairs that a round looks at:
- * those that are drawn (grnnd.cu), or all, in one order or another
+ * grnnd.cu says what a round is, and has all else.  The template parameter PAIRS says which pairs
+ * a round looks at: those that are drawn (grnnd.cu), or all, in one order or another
  * (test/engine/cuda/papers/order.cu).
  *
- *		most(params, count)		how many of a pool of so many nodes
- *		draw(seed, pair, count, &near, &far)	the places of one, near < far
+ *		most(params, count)		how many pairs of a pool of count nodes
+ *		draw(seed, pair, count, &near, &far)	the places of a pair's nodes, near < far
  */
 #ifndef GG_CUDA_GRNND_CUH
 #define GG_CUDA_GRNND_CUH

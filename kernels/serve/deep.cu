@@ -80,7 +80,7 @@
 
 /* ---- selection ------------------------------------------------------------------ */
 
-/* Keys up to the threshold; GG_KEY_NONE is above any. */
+/* Keys up to the threshold are selected.  GG_KEY_NONE is not: it is above any threshold. */
 struct is_selected
 {
 	const uint64_t *threshold;

@@ -203,7 +203,7 @@ typedef struct search_batch
 	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
 	uint32_t	beside;			/* queries of other streams that share the device with these */
 	uint32_t	filter_stride;	/* words from a query's filter to the next one's; 0: one for all */
-	const struct search_part *part;	/* exact searches: NULL, or as prune.cuh has it */
+	const struct search_part *part;	/* exact searches: as prune.cuh has it, or NULL for all */
 } search_batch;
 
 /*
@@ -265,7 +265,7 @@ private:
 	gg_cuda_buffer<char> device_;
 };
 
-/* A group to be queued: serve.cu checked it.  query and keys are as the device sees them. */
+/* A group to be queued: serve.cu checked it.  query is the host's, keys as the device sees them. */
 typedef struct search_group
 {
 	const gg_serve_group *group;

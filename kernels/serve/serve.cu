@@ -449,8 +449,8 @@ queue_many_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_ser
 }
 
 /*
- * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go
- * on; GG_EDEVICE as of serve_check().
+ * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run this batch, and runs others as
+ * before.  GG_EDEVICE: it is lost, as serve_check() has it.
  */
 gg_status
 gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,

@@ -231,7 +231,7 @@ CountAreas(const GgMemoryPlan *plan, const gg_segment_room *room)
 	return areas;
 }
 
-/* Each device takes no more than for one segment at a time, and some may have none. */
+/* Each device keeps what one segment at a time takes; one that gets no segment keeps nothing. */
 static void
 KeepReserved(GgMemoryPlan *plan, const GgMetaPageData *meta, double rows)
 {

@@ -392,8 +392,9 @@ BeginAll(PartitionsState *node)
 	{
 		node->nearest.shared = true;
 		node->nearest.most = (uint32) most;
+		/* whatever AimTogether() makes of it when settings change between rescans */
 		node->nearest.distances = MemoryContextAlloc(node->css.ss.ps.state->es_query_cxt,
-													 most * sizeof(float));
+													 MOST_NEAREST * sizeof(float));
 	}
 	Search(node);
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)

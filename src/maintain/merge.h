@@ -381,8 +381,8 @@ extern GgShrinkResult GgShrink(GgMergeTarget *target);
 extern void GgMaintainAfterVacuum(Relation index);
 
 /*
- * The merge lock of an index, until GgUnlockMerges() or, unless the target is sliced, the end of
- * the transaction.  wait false: false where another process has it.
+ * Take the merge lock of an index, until GgUnlockMerges() or, unless the target is sliced, the end
+ * of the transaction.  Without wait it returns false where another process has it.
  */
 extern bool GgLockMerges(const GgMergeTarget *target, bool wait);
 extern void GgUnlockMerges(const GgMergeTarget *target);

@@ -147,7 +147,7 @@ GroupsWanted(const Query *parse)
 	return Max(wanted, 1);
 }
 
-/* One target entry for each column of the child, by which setrefs.c finds them. */
+/* custom_scan_tlist has an entry for each column of the child: setrefs.c finds them by these. */
 static Plan *
 PlanGroupPath(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses,
 			  List *children)

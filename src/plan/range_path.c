@@ -302,7 +302,7 @@ GgAddRangePaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte)
 {
 	ListCell   *cell;
 
-	/* core would merge children by the sort key of GgNoOrder() */
+	/* core would merge children by the sort key of GgNoOrder(), but their rows have no order */
 	if (rel->reloptkind == RELOPT_OTHER_MEMBER_REL)
 		return;
 	if (!enable_indexscan || !GgIsEnabled(GG_RANGE_SEARCH) || !GgIsEnabled(GG_DISTANCE_BOUND) ||

@@ -26,7 +26,7 @@
 #include "engine/keys.h"
 #include "engine/request.h"
 
-/* Rows in the sample, and how many are measured in one call. */
+/* Nodes that the sample aims at (it may have twice as many), and nodes measured in one call. */
 #define SAMPLE_ROWS			256
 #define SAMPLE_CHUNK		256
 

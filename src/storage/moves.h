@@ -19,7 +19,7 @@ typedef struct GgMove
 	bool		dropped;		/* they stay where they are */
 } GgMove;
 
-/* In one step: moves, and blocks (1 GB); of these, such as others may change (32 MB). */
+/* A step has so many moves and blocks (1 GB) at most, and of blocks that others change 32 MB. */
 #define GG_MOST_MOVES			128
 #define GG_STEP_BLOCKS			((uint32) (1024 * 1024 * 1024 / BLCKSZ))
 #define GG_STEP_CHANGING		((uint32) (32 * 1024 * 1024 / BLCKSZ))

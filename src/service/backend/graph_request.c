@@ -217,7 +217,7 @@ FillJob(GgGraphJob *job, const GgSharedRows *shared, const struct stat *st,
 	job->params = *params;
 }
 
-/* Put the job before a device that has none, and is not in *tried.  False: there is none. */
+/* Ask a device that has no job and is not in *tried.  False: none is left, or fstat() failed. */
 static bool
 Ask(GgSharedRows *shared, const gg_dataset *data, const gg_build_params *params, bool lists,
 	uint32 *tried)

@@ -658,7 +658,7 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	if (gg_service == NULL)
 		PG_RETURN_VOID();
 
-	/* empty the table first, so that nobody goes on counting in a place that another index takes */
+	/* the count comes first: who sees it looks its place up anew, which another index may take */
 	stats = gg_service->index_stats;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);
