@@ -79,7 +79,7 @@ typedef struct PartitionsState
 	AttrNumber	distance;		/* the column that the order is by */
 	ExprState  *query;
 	binaryheap *heap;			/* numbers of partitions */
-	GgNearest	nearest;		/* most is 0 where it is not known how many matter */
+	GgNearest  *nearest;		/* NULL where it is not known how many matter */
 	IndexScanDesc *scans;		/* those that begin */
 	MemoryContext context;		/* of closed searches */
 
@@ -268,8 +268,8 @@ PrepareOthers(PartitionsState *node)
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 		if (node->partitions[i].closed == NULL && node->partitions[i].state == NULL)
 			Open(node, &node->partitions[i]);
-	if (node->nearest.most > 0 && ShareNearest(node))
-		nearest = &node->nearest;
+	if (node->nearest != NULL && ShareNearest(node))
+		nearest = node->nearest;
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 	{
 		Partition  *partition = &node->partitions[i];
@@ -307,11 +307,11 @@ AimTogether(PartitionsState *node, int nscans)
 {
 	uint32		most = (uint32) GG_LIMITED_WALK(node->limit);
 
-	if (gg_target_recall == 0 || !node->nearest.shared)
+	if (gg_target_recall == 0 || node->nearest == NULL)
 		return;
 	for (int i = 0; i < nscans; i++)
 		most = Max(most, ((GgScanOpaque *) node->scans[i]->opaque)->params.itopk_size);
-	node->nearest.most = Min(most, MOST_NEAREST);
+	GgAimNearest(node->nearest, most);
 }
 
 /* Begin the searches of all partitions that are left after pruning. */
@@ -325,7 +325,8 @@ Search(PartitionsState *node)
 	int			nscans;
 
 	AcceptInvalidationMessages();
-	node->nearest.count = 0;
+	if (node->nearest != NULL)
+		GgForgetNearest(node->nearest);
 	nclosed = FindClosed(node, searches, &query);
 	do
 	{
@@ -382,19 +383,17 @@ Leave(Partition *partition)
 static void
 BeginAll(PartitionsState *node)
 {
-	/* half of it is handed out before walks go on; see HandedReach() in walk_stream.c */
+	/* half of it is handed out before walks go on; see GgHandedReach() */
 	const uint64 most = Max((uint64) (gg_target_recall > 0 ? MOST_NEAREST : gg_itopk_size),
 							GG_LIMITED_WALK(node->limit));
 
 	if (node->valid == NULL)
 		node->valid = GgMatchingSubplans(node->pruning);
-	if (node->limit > 0 && most <= MOST_NEAREST && node->nearest.distances == NULL)
+	if (node->limit > 0 && most <= MOST_NEAREST && node->nearest == NULL)
 	{
-		node->nearest.shared = true;
-		node->nearest.most = (uint32) most;
 		/* whatever AimTogether() makes of it when settings change between rescans */
-		node->nearest.distances = MemoryContextAlloc(node->css.ss.ps.state->es_query_cxt,
-													 MOST_NEAREST * sizeof(float));
+		node->nearest = GgMakeNearest(node->css.ss.ps.state->es_query_cxt, MOST_NEAREST);
+		GgAimNearest(node->nearest, (uint32) most);
 	}
 	Search(node);
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)

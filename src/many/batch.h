@@ -82,7 +82,7 @@ typedef struct GgFinder
 	ScanKeyData key;
 	TupleTableSlot *slot;
 	EState	   *estate;
-	GgQueries	queries;		/* of GgFindQuery() */
+	GgQueries  *queries;		/* of GgFindQuery() */
 	ExprState  *expression;		/* of the indexed value; NULL until one is needed */
 	GgScanNote	note;			/* of all scans; set by GgCloseFinder() */
 

@@ -52,7 +52,7 @@
 #define ATTEMPTS			3
 
 /* A query of a batch. */
-typedef struct GgBulkQuery
+typedef struct BulkQuery
 {
 	uint32		ncandidates;
 	uint32		next;			/* candidate */
@@ -70,12 +70,68 @@ typedef struct GgBulkQuery
 } BulkQuery;
 
 /* A row that is looked up. */
-typedef struct GgLookedUp
+typedef struct LookedUp
 {
 	uint32		query;
 	uint32		candidate;		/* its number, from 1 */
 	float		distance;
 } LookedUp;
+
+struct GgBulk
+{
+	GgLists		lists;
+	GgFinder   *finder;
+	const GgRowMap *map;		/* may be NULL */
+	GgCopies   *copies;			/* of segments that the device lacks */
+	uint32		k;
+	uint32		most;			/* queries for GgFindBulk() */
+	uint32		list;			/* that the settings ask for */
+	uint32		memory;			/* queries of a batch that there is memory for */
+	uint32		room;			/* queries of a batch */
+	GgScanNote *note;			/* of all queries that the device answered */
+
+	/* the queries of one call, and what was found */
+	const Datum *values;		/* where they were given */
+	GgFoundRow *rows;			/* k for each query */
+	uint32	   *found;			/* how many there are, or GG_BULK_SHORT */
+
+	/* where rows are stored rounded, or as codes alone */
+	uint32		due;			/* rows of the table to read for each query, at most; 0: none */
+	GgBound    *bounds;			/* of the batch's queries; NULL: rows are not rounded */
+
+	/* what the device is asked for */
+	GgResidentRef ref;
+	GgAsk		ask;
+	uint32		nasked;
+	uint32		rowless;		/* bitmap of walked segments whose keys are estimates */
+	uint32		halved;			/* ... of those whose keys are of rounded rows */
+	uint32		reranked;		/* nodes that are measured by stored rows after walks by codes */
+
+	/* all lists, in the order of the answers: those that it is not asked for come last */
+	uint32		nlists;
+	uint8		answers_of[GG_SERVE_MAX_LISTS];
+	uint32		missing;		/* bitmap of segments that it lacks */
+	uint32		exact;			/* bitmap of segments whose rows are all measured */
+
+	/* rows of the delta that the device does not have */
+	GgDeltaRows tail;
+	gg_distance_fn distance;
+
+	/* the batch that the device is asked for, and its answers */
+	float	   *vectors;
+	Size		answers;		/* that there is room for */
+	uint64	   *keys;
+
+	/* the batch that it has answered, whose rows are still to be found */
+	uint32		first;			/* among the queries of the call */
+	uint32		count;			/* 0: there is none */
+	BulkQuery  *queries;
+	uint64	   *candidates;		/* keys, as many for each query as were asked for ... */
+	uint8	   *candidate_lists;	/* ... and the list of each */
+	GgPlace    *places;			/* of rows that are looked up */
+	LookedUp   *looked_up;
+	ItemPointerData *ctids;
+};
 
 /* ---- what to ask ------------------------------------------------------------------ */
 
@@ -226,31 +282,39 @@ FindResident(GgBulk *bulk)
 	return bulk->room > 0;
 }
 
-bool
-GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCopies *copies)
+GgBulk *
+GgOpenBulk(GgFinder *finder, uint64 k, uint32 expected, GgCopies *copies, GgScanNote *note)
 {
+	const GgTarget *target = finder->target;
+	GgBulk	   *bulk;
 	uint64		itopk;
-	gg_search_params *params = &bulk->ask.request.params;
+	gg_search_params *params;
 	Size		looks;
 
-	memset(bulk, 0, sizeof(*bulk));
 	if (gg_engine_setting == GG_ENGINE_CPU || gg_service == NULL || gg_target_recall == 1)
-		return false;
+		return NULL;
+	bulk = palloc0(sizeof(GgBulk));
+	params = &bulk->ask.request.params;
 	bulk->list = LongestList(target->index, k);
 	itopk = ListLength(bulk, k);
 	if (itopk > GG_MAX_ITOPK)
-		return false;
+		return NULL;
 	bulk->lists.target = target;
+	bulk->finder = finder;
 	bulk->copies = copies;
+	bulk->note = note;
 	bulk->k = (uint32) Min(k, itopk);
 	*params = GgSearchSettings();
 	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))
-		return false;
+		return NULL;
 
 	bulk->memory = bulk->room;
 	bulk->most = Max(ROW_BYTES / (bulk->k * sizeof(GgFoundRow)), bulk->room);
 	bulk->most = Min(bulk->most, Max(expected, 1));
+	bulk->rows = MemoryContextAllocHuge(CurrentMemoryContext,
+										(Size) bulk->most * bulk->k * sizeof(GgFoundRow));
+	bulk->found = palloc(bulk->most * sizeof(uint32));
 	bulk->answers = (Size) bulk->nlists * bulk->room * params->k;
 	bulk->keys = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(uint64));
 	bulk->vectors = palloc((Size) bulk->room * bulk->ask.request.dim * sizeof(float));
@@ -264,7 +328,40 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	if (bulk->lists.meta->element != target->opclass->element)
 		bulk->bounds = palloc(bulk->room * sizeof(GgBound));
 	PredicateLockRelation(target->index, GetActiveSnapshot());
-	return true;
+	return bulk;
+}
+
+/* ---- what callers see --------------------------------------------------------------- */
+
+void
+GgUseRowMap(GgBulk *bulk, const GgRowMap *map)
+{
+	bulk->map = map;
+}
+
+GgLists *
+GgListsOf(GgBulk *bulk)
+{
+	return &bulk->lists;
+}
+
+uint32
+GgMostRows(const GgBulk *bulk)
+{
+	return bulk->k;
+}
+
+uint32
+GgMostQueries(const GgBulk *bulk)
+{
+	return bulk->most;
+}
+
+uint32
+GgFoundRows(const GgBulk *bulk, uint32 query, GgFoundRow **rows)
+{
+	*rows = bulk->rows + (Size) query * bulk->k;
+	return bulk->found[query];
 }
 
 /* ---- candidates -------------------------------------------------------------------- */
@@ -380,59 +477,35 @@ MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 	query->row = query->row_end = 0;
 }
 
-/*
- * Measure of keys of rounded rows until those that are wanted are the nearest of all.  What is not
- * settled then is left out.
- */
-static void
-MeasureHalves(const GgBulk *bulk, GgPageSource *source, uint64 *keys)
+/* The batch's answers of a list. */
+static GgMissingList
+AnswersOf(const GgBulk *bulk, uint32 l)
 {
-	uint32		count = bulk->ask.request.params.k;
-	uint32		wanted = KeysWanted(bulk);
-	uint32		measured = 0;
-	double		least = 0;
-	GgBound		halves;
+	const gg_request *request = &bulk->ask.request;
+	int			list = bulk->answers_of[l];
 
-	while (count > 0 && keys[count - 1] == GG_NO_KEY)
-		count--;
-	GgBoundInitHalves(&halves, bulk->lists.meta, source->query);
-	while (measured < count &&
-		   (measured < wanted || key_distance(keys[wanted - 1]) > least))
-	{
-		measured = GgSourceMeasureNext(source, keys, 0, measured, count);
-		if (measured < count)
-			least = GgBoundOfKey(&halves, key_distance(keys[measured]));
-	}
-	for (uint32 i = wanted; i < count && measured < count; i++)
-		if (i >= measured || key_distance(keys[i]) > least)
-			keys[i] = GG_NO_KEY;
+	return (GgMissingList) {
+		.list = list,
+		.exact = (bulk->exact >> list & 1) != 0,
+		.vectors = bulk->vectors,
+		.count = request->count,
+		.params = &request->params,
+		.keys = bulk->keys + (Size) l * request->count * request->params.k
+	};
 }
 
 /* Measure what a device has found that has no rows, or rounded ones. */
 static void
 MeasureFound(GgBulk *bulk)
 {
-	const gg_request *request = &bulk->ask.request;
-
 	for (uint32 l = 0; l < bulk->nasked && bulk->due == 0; l++)
 	{
-		const int	list = bulk->answers_of[l];
-		uint64	   *keys = bulk->keys + (Size) l * request->count * request->params.k;
-		bool		halved = (bulk->halved >> list & 1) != 0;
+		const GgMissingList found = AnswersOf(bulk, l);
+		const bool	halved = (bulk->halved >> found.list & 1) != 0;
 
-		if (list == bulk->lists.meta->nsegments || (!halved && (bulk->rowless >> list & 1) == 0))
-			continue;
-		for (uint32 q = 0; q < request->count; q++, keys += request->params.k)
-		{
-			GgPageSource *source = &bulk->lists.sources[list];
-
-			CHECK_FOR_INTERRUPTS();
-			source->query = bulk->vectors + (Size) q * request->dim;
-			if (halved)
-				MeasureHalves(bulk, source, keys);
-			else
-				GgSourceMeasureKeys(source, keys, request->params.k);
-		}
+		if (found.list < bulk->lists.meta->nsegments &&
+			(halved || (bulk->rowless >> found.list & 1) != 0))
+			GgMeasureFound(&bulk->lists, &found, halved, KeysWanted(bulk));
 	}
 }
 
@@ -464,19 +537,9 @@ MakeCandidates(GgBulk *bulk)
 static void
 SearchMissing(GgBulk *bulk)
 {
-	const gg_request *request = &bulk->ask.request;
-
 	for (uint32 l = bulk->nasked; l < bulk->nlists; l++)
 	{
-		int			list = bulk->answers_of[l];
-		GgMissingList missing = {
-			.list = list,
-			.exact = (bulk->exact >> list & 1) != 0,
-			.vectors = bulk->vectors,
-			.count = request->count,
-			.params = &request->params,
-			.keys = bulk->keys + (Size) l * request->count * request->params.k
-		};
+		const GgMissingList missing = AnswersOf(bulk, l);
 
 		GgSearchMissing(&bulk->lists, bulk->copies, &missing);
 	}
@@ -618,7 +681,7 @@ TakeRow(GgBulk *bulk, const LookedUp *found, ItemPointer ctid, GgFoundRow *rows,
 	query->last = found->candidate;
 	if (IsRounded(bulk, q) || bulk->due > 0)
 	{
-		row.distance = GgTrueDistance(bulk->finder, bulk->values[bulk->batch.first + q], ctid);
+		row.distance = GgTrueDistance(bulk->finder, bulk->values[bulk->first + q], ctid);
 		error = fabsf(GgEngineDistance(bulk->lists.meta->metric, row.distance) - distance);
 		query->largest_error = Max(query->largest_error, error);
 		while (place > 0 && float8_lt(row.distance, rows[place - 1].distance))
@@ -638,16 +701,17 @@ TakeRow(GgBulk *bulk, const LookedUp *found, ItemPointer ctid, GgFoundRow *rows,
 static uint32
 Round(GgBulk *bulk)
 {
-	const GgBatch *batch = &bulk->batch;
+	GgFoundRow *batch = bulk->rows + (Size) bulk->first * bulk->k;
+	uint32	   *found = bulk->found + bulk->first;
 	uint32		n = 0;
 
-	for (uint32 q = 0; q < batch->count; q++)
+	for (uint32 q = 0; q < bulk->count; q++)
 	{
-		const GgFoundRow *rows = batch->rows + (Size) q * bulk->k;
+		const GgFoundRow *rows = batch + (Size) q * bulk->k;
 
 		if (bulk->due > 0)
-			bulk->queries[q].until = ReadUntil(bulk, q, batch->found[q], rows);
-		for (uint32 i = 0; WantsRow(bulk, q, batch->found[q], i, rows) &&
+			bulk->queries[q].until = ReadUntil(bulk, q, found[q], rows);
+		for (uint32 i = 0; WantsRow(bulk, q, found[q], i, rows) &&
 			 NextRow(bulk, q, &bulk->places[n]); i++)
 		{
 			bulk->looked_up[n++] = (LookedUp) {
@@ -663,7 +727,7 @@ Round(GgBulk *bulk)
 
 		if (ItemPointerIsValid(&bulk->ctids[i]))
 			TakeRow(bulk, &bulk->looked_up[i], &bulk->ctids[i],
-					batch->rows + (Size) q * bulk->k, &batch->found[q]);
+					batch + (Size) q * bulk->k, &found[q]);
 		if (bulk->bounds != NULL || bulk->due > 0)
 			CHECK_FOR_INTERRUPTS();
 	}
@@ -692,50 +756,49 @@ NoteQuery(GgBulk *bulk, uint32 q, uint32 found)
 
 	if (((request->lists & ~request->measured) | (bulk->missing & ~bulk->exact)) != 0)
 		note.procedures |= GgProcedureOf(request->params.mode);
-	GgAddNote(&bulk->note, &note);
+	GgAddNote(bulk->note, &note);
 }
 
 /* Find the rows of the batch that was answered last, if that was not done. */
 static void
 FindRows(GgBulk *bulk)
 {
-	GgBatch    *batch = &bulk->batch;
 	const GgMetaPageData *meta = bulk->lists.meta;
 	const GgTarget *target = bulk->lists.target;
+	uint32	   *found = bulk->found + bulk->first;
 
-	if (batch->count == 0)
+	if (bulk->count == 0)
 		return;
-	memset(batch->found, 0, batch->count * sizeof(uint32));
-	for (uint32 q = 0; bulk->bounds != NULL && q < batch->count; q++)
-		GgBoundInit(&bulk->bounds[q], target->opclass, meta, bulk->values[batch->first + q],
+	memset(found, 0, bulk->count * sizeof(uint32));
+	for (uint32 q = 0; bulk->bounds != NULL && q < bulk->count; q++)
+		GgBoundInit(&bulk->bounds[q], target->opclass, meta, bulk->values[bulk->first + q],
 					bulk->vectors);
 	while (Round(bulk) > 0)
 		CHECK_FOR_INTERRUPTS();
-	for (uint32 q = 0; q < batch->count; q++)
+	for (uint32 q = 0; q < bulk->count; q++)
 	{
-		GgFoundRow *rows = batch->rows + (Size) q * bulk->k;
+		GgFoundRow *rows = bulk->rows + (Size) (bulk->first + q) * bulk->k;
 
-		for (uint32 i = 0; i < batch->found[q] && bulk->queries[q].no_angle; i++)
+		for (uint32 i = 0; i < found[q] && bulk->queries[q].no_angle; i++)
 			rows[i].distance = get_float8_nan();
-		if (!IsSettled(bulk, q, batch->found[q], rows))
+		if (!IsSettled(bulk, q, found[q], rows))
 		{
-			batch->found[q] = GG_BULK_SHORT;
+			found[q] = GG_BULK_SHORT;
 			continue;
 		}
 		pgstat_count_index_scan(target->index);
 		GgCountQuery(RelationGetRelid(target->index),
-					 bulk->missing != 0 ? GG_REASON_PARTIAL : GG_REASON_NONE, batch->found[q]);
-		NoteQuery(bulk, q, batch->found[q]);
+					 bulk->missing != 0 ? GG_REASON_PARTIAL : GG_REASON_NONE, found[q]);
+		NoteQuery(bulk, q, found[q]);
 	}
-	batch->count = 0;
+	bulk->count = 0;
 }
 
 /* ---- batches ------------------------------------------------------------------------ */
 
-void
-GgReadValues(void *arg, uint32 first, uint32 count, float *vectors)
+static void
+ReadValues(GgBulk *bulk, uint32 first, uint32 count)
 {
-	const GgBulk *bulk = arg;
 	uint32		dim = bulk->ask.request.dim;
 
 	for (uint32 i = 0; i < count; i++)
@@ -743,7 +806,7 @@ GgReadValues(void *arg, uint32 first, uint32 count, float *vectors)
 		float	   *vector = GgQueryFromValue(bulk->lists.target->opclass, bulk->values[first + i],
 											  dim);
 
-		memcpy(vectors + (Size) i * dim, vector, dim * sizeof(float));
+		memcpy(bulk->vectors + (Size) i * dim, vector, dim * sizeof(float));
 		pfree(vector);
 	}
 }
@@ -774,7 +837,10 @@ AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
 		/* the lists may be others than those that were answered before */
 		GgForgetAnswers(&bulk->ref);
 		request->count = Min(bulk->room, most);
-		read(arg, first, request->count, bulk->vectors);
+		if (read != NULL)
+			read(arg, first, request->count, bulk->vectors);
+		else
+			ReadValues(bulk, first, request->count);
 		if (GgServiceAsk(&bulk->ref, &bulk->ask, bulk->keys, NULL, &reason))
 			return true;
 		/* the rows of the batch before are those of the lists as they were */
@@ -787,19 +853,15 @@ AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
 }
 
 uint32
-GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow *rows,
-		   uint32 *found)
+GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count)
 {
 	uint32		next = 0;
 
+	bulk->values = read == NULL ? arg : NULL;
 	while (next < count && AskBatch(bulk, read, arg, next, count - next))
 	{
-		bulk->batch = (GgBatch) {
-			.first = next,
-			.count = bulk->ask.request.count,
-			.rows = rows + (Size) next * bulk->k,
-			.found = found + next
-		};
+		bulk->first = next;
+		bulk->count = bulk->ask.request.count;
 		MakeCandidates(bulk);
 		next += bulk->ask.request.count;
 	}

@@ -38,8 +38,7 @@ GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact)
 	((GgScanOpaque *) finder->scan->opaque)->by_function = true;
 	finder->slot = table_slot_create(target->heap, NULL);
 	finder->estate = CreateExecutorState();
-	finder->queries.context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph queries",
-													ALLOCSET_DEFAULT_SIZES);
+	finder->queries = GgMakeQueries();
 }
 
 void
@@ -49,7 +48,7 @@ GgCloseFinder(GgFinder *finder)
 	index_endscan(finder->scan);
 	ExecDropSingleTupleTableSlot(finder->slot);
 	FreeExecutorState(finder->estate);
-	MemoryContextDelete(finder->queries.context);
+	GgFreeQueries(finder->queries);
 	if (finder->rows != NULL)
 		pfree(finder->rows);
 }
@@ -235,21 +234,14 @@ GgFind(GgFinder *finder, Datum query, uint64 k)
 void
 GgSetQueries(GgFinder *finder, const Datum *values, uint32 count, uint64 k)
 {
-	GgQueries  *queries = &finder->queries;
-	MemoryContext context = queries->context;
 	uint64		room = (uint64) GgExactRoom(work_mem, (int) count);
+	uint64		most = Min(Max(Max(2 * k, gg_itopk_size), GG_EXACT_MIN_BATCH), room);
 
-	MemoryContextReset(context);
-	memset(queries, 0, sizeof(*queries));
-	queries->context = context;
-	queries->values = values;
-	queries->count = count;
-	queries->most = (uint32) Min(Max(Max(2 * k, gg_itopk_size), GG_EXACT_MIN_BATCH), room);
+	GgNameQueries(finder->queries, values, count, (uint32) most);
 }
 
 void
 GgFindQuery(GgFinder *finder, uint32 number, uint64 k)
 {
-	finder->queries.current = number;
-	Find(finder, &finder->queries, finder->queries.values[number], k);
+	Find(finder, finder->queries, GgTakeQuery(finder->queries, number), k);
 }

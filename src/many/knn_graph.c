@@ -193,12 +193,12 @@ typedef struct NodeChunk
 	ItemPointerData *ctids;		/* of the rows */
 } NodeChunk;
 
-/* Which segment of the bulk's directory has the next place; false when none has. */
+/* Which segment of the lists' directory has the next place; false when none has. */
 static bool
-FindList(const KnnGraph *graph, const GgBulk *bulk, int *list, uint32 *row)
+FindList(const KnnGraph *graph, const GgLists *lists, int *list, uint32 *row)
 {
 	uint64		place = graph->next_place;
-	const GgMetaPageData *now = bulk->lists.meta;
+	const GgMetaPageData *now = lists->meta;
 
 	for (int i = 0; i < graph->meta->nsegments; i++)
 	{
@@ -209,7 +209,7 @@ FindList(const KnnGraph *graph, const GgBulk *bulk, int *list, uint32 *row)
 			*row = (uint32) place;
 			for (*list = 0; *list < now->nsegments; (*list)++)
 				if (now->segments[*list].id == segment->id)
-					return bulk->lists.sources[*list].index != NULL;
+					return lists->sources[*list].index != NULL;
 			return false;
 		}
 		place -= segment->rows;
@@ -235,16 +235,17 @@ ResolveRows(const KnnGraph *graph, GgLists *lists, int list, uint32 row, uint32 
 static void
 ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *chunk)
 {
-	GgLists    *lists = &bulk->lists;
-	uint32		nodes = lists->meta->segments[list].nodes;
+	GgLists    *lists = GgListsOf(bulk);
+	const uint32 nodes = lists->meta->segments[list].nodes;
+	const uint32 most = GgMostQueries(bulk);
 	uint32		first,
 				end = row;
 
 	chunk->list = list;
 	chunk->first = GgNodeOfRow(lists, list, row);
 	chunk->count = 0;
-	chunk->row_ends = palloc(bulk->most * sizeof(uint32));
-	while (chunk->count < bulk->most && chunk->first + chunk->count < nodes &&
+	chunk->row_ends = palloc(most * sizeof(uint32));
+	while (chunk->count < most && chunk->first + chunk->count < nodes &&
 		   end < row + CHUNK_ROWS)
 	{
 		GgRowsOfNode(lists, list, chunk->first + chunk->count, &first, &end);
@@ -302,11 +303,14 @@ ReadVectors(void *arg, uint32 first, uint32 count, float *queries)
 		gg_query_prepare(meta->metric, queries + i * dim, dim);
 }
 
-/* The edges of the row at a place, from the answer to its query: so many rows. */
+/* The edges of the row at a place, from the answer to its query. */
 static void
-AddAnswer(KnnGraph *graph, GgFinder *finder, uint64 place, ItemPointer ctid, GgFoundRow *rows,
-		  uint32 found)
+AddAnswer(KnnGraph *graph, GgFinder *finder, uint64 place, ItemPointer ctid, const GgBulk *bulk,
+		  uint32 query)
 {
+	GgFoundRow *rows;
+	const uint32 found = GgFoundRows(bulk, query, &rows);
+
 	if (found == GG_BULK_SHORT)
 		ScanPlaces(graph, finder, place, 1);
 	else
@@ -318,16 +322,11 @@ static uint32
 NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 {
 	NodeChunk	chunk;
-	uint32	   *found;
-	GgFoundRow *rows;
 	uint32		next = 0;
-	NodesOf		of = {bulk->lists, &chunk};
+	NodesOf		of = {*GgListsOf(bulk), &chunk};
 
 	ReadNodes(graph, bulk, list, row, &chunk);
-	found = palloc(chunk.count * sizeof(uint32));
-	rows = MemoryContextAllocHuge(CurrentMemoryContext,
-								  (Size) chunk.count * bulk->k * sizeof(GgFoundRow));
-	if (GgFindBulk(bulk, ReadVectors, &of, chunk.count, rows, found) < chunk.count)
+	if (GgFindBulk(bulk, ReadVectors, &of, chunk.count) < chunk.count)
 		return 0;
 	for (uint32 i = 0; i < chunk.count; i++)
 		for (; next < chunk.nrows && row + next < chunk.row_ends[i]; next++)
@@ -335,8 +334,7 @@ NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row
 			ItemPointer ctid = &chunk.ctids[next];
 
 			if (ItemPointerIsValid(ctid))
-				AddAnswer(graph, finder, graph->next_place + next, ctid,
-						  rows + (Size) i * bulk->k, found[i]);
+				AddAnswer(graph, finder, graph->next_place + next, ctid, bulk, i);
 		}
 	return chunk.nrows;
 }
@@ -348,15 +346,13 @@ NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row
 static uint32
 RowsChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 {
-	uint32		left = bulk->lists.meta->segments[list].rows - row;
-	uint32		room = QUERY_BYTES / (bulk->ask.request.dim * sizeof(float));
-	uint32		count = Min(left, Min(bulk->most, room));
-	ItemPointerData *ctids = ResolveRows(graph, &bulk->lists, list, row, count);
+	GgLists    *lists = GgListsOf(bulk);
+	uint32		left = lists->meta->segments[list].rows - row;
+	uint32		room = QUERY_BYTES / (lists->meta->dimensions * sizeof(float));
+	uint32		count = Min(left, Min(GgMostQueries(bulk), room));
+	ItemPointerData *ctids = ResolveRows(graph, lists, list, row, count);
 	uint32	   *offsets = palloc(count * sizeof(uint32));
 	Datum	   *values = palloc(count * sizeof(Datum));
-	uint32	   *found = palloc(count * sizeof(uint32));
-	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
-											  (Size) count * bulk->k * sizeof(GgFoundRow));
 	uint32		n = 0;
 
 	for (uint32 i = 0; i < count; i++)
@@ -374,13 +370,10 @@ RowsChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 	}
 	ExecClearTuple(finder->slot);
 
-	bulk->finder = finder;
-	bulk->values = values;
-	if (GgFindBulk(bulk, GgReadValues, bulk, n, rows, found) < n)
+	if (GgFindBulk(bulk, NULL, values, n) < n)
 		return 0;
 	for (uint32 i = 0; i < n; i++)
-		AddAnswer(graph, finder, graph->next_place + offsets[i], &ctids[offsets[i]],
-				  rows + (Size) i * bulk->k, found[i]);
+		AddAnswer(graph, finder, graph->next_place + offsets[i], &ctids[offsets[i]], bulk, i);
 	return count;
 }
 
@@ -390,9 +383,10 @@ BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
 	int			list;
 	uint32		row;
 
-	if (!FindList(graph, bulk, &list, &row))
+	if (!FindList(graph, GgListsOf(bulk), &list, &row))
 		return 0;
-	if (bulk->lists.meta->element == finder->target->opclass->element && bulk->due == 0)
+	if (graph->meta->element == finder->target->opclass->element &&
+		graph->meta->coded == GG_CODES_NONE)
 		return NodesChunk(graph, finder, bulk, list, row);
 	return RowsChunk(graph, finder, bulk, list, row);
 }
@@ -406,9 +400,9 @@ NeedMap(KnnGraph *graph, GgBulk *bulk)
 	MemoryContext old = MemoryContextSwitchTo(graph->map_context);
 
 	if (!graph->tried_map)
-		graph->map = GgMakeRowMap(&bulk->lists, get_hash_memory_limit());
+		graph->map = GgMakeRowMap(GgListsOf(bulk), get_hash_memory_limit());
 	graph->tried_map = true;
-	bulk->map = graph->map;
+	GgUseRowMap(bulk, graph->map);
 	MemoryContextSwitchTo(old);
 }
 
@@ -417,21 +411,20 @@ static uint32
 AddPlaces(KnnGraph *graph, const GgTarget *target)
 {
 	GgFinder	finder;
-	GgBulk		bulk;
+	GgBulk	   *bulk;
 	uint32		count = 0;
 
 	GgOpenLists(&graph->all, target, graph->meta);
 	GgOpenFinder(&finder, target, false);
-	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS, graph->copies) &&
-		bulk.k > graph->k)
+	bulk = GgOpenBulk(&finder, (uint64) graph->k + 1, CHUNK_ROWS, graph->copies, &graph->note);
+	if (bulk != NULL && GgMostRows(bulk) > graph->k)
 	{
-		NeedMap(graph, &bulk);
-		count = BulkChunk(graph, &finder, &bulk);
+		NeedMap(graph, bulk);
+		count = BulkChunk(graph, &finder, bulk);
 	}
 	if (count == 0)
 		count = ScanPlaces(graph, &finder, graph->next_place, CHUNK_PLACES);
 	GgCloseFinder(&finder);
-	GgAddNote(&graph->note, &bulk.note);
 	GgAddNote(&graph->note, &finder.note);
 	graph->next_place += count;
 	return count;

@@ -231,6 +231,50 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 	MemoryContextDelete(context);
 }
 
+/*
+ * Measure of keys of rounded rows until those that are wanted are the nearest of all.  What is not
+ * settled then is left out.
+ */
+static void
+MeasureHalves(GgPageSource *source, const GgMetaPageData *meta, uint64 *keys, uint32 count,
+			  uint32 wanted)
+{
+	uint32		measured = 0;
+	double		least = 0;
+	GgBound		halves;
+
+	while (count > 0 && keys[count - 1] == GG_NO_KEY)
+		count--;
+	GgBoundInitHalves(&halves, meta, source->query);
+	while (measured < count &&
+		   (measured < wanted || key_distance(keys[wanted - 1]) > least))
+	{
+		measured = GgSourceMeasureNext(source, keys, 0, measured, count);
+		if (measured < count)
+			least = GgBoundOfKey(&halves, key_distance(keys[measured]));
+	}
+	for (uint32 i = wanted; i < count && measured < count; i++)
+		if (i >= measured || key_distance(keys[i]) > least)
+			keys[i] = GG_NO_KEY;
+}
+
+void
+GgMeasureFound(GgLists *lists, const GgMissingList *found, bool halved, uint32 wanted)
+{
+	GgPageSource *source = &lists->sources[found->list];
+	uint64	   *keys = found->keys;
+
+	for (uint32 q = 0; q < found->count; q++, keys += found->params->k)
+	{
+		CHECK_FOR_INTERRUPTS();
+		source->query = found->vectors + (Size) q * lists->meta->dimensions;
+		if (halved)
+			MeasureHalves(source, lists->meta, keys, found->params->k, wanted);
+		else
+			GgSourceMeasureKeys(source, keys, found->params->k);
+	}
+}
+
 void
 GgSearchMissing(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 {

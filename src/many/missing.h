@@ -30,4 +30,10 @@ typedef struct GgMissingList
 /* May throw. */
 extern void GgSearchMissing(GgLists *lists, GgCopies *copies, const GgMissingList *missing);
 
+/*
+ * Measure by row what a device has found that has no rows of the segment, or (halved) rounded ones.
+ * So many keys of each query are wanted.
+ */
+extern void GgMeasureFound(GgLists *lists, const GgMissingList *found, bool halved, uint32 wanted);
+
 #endif							/* GG_MISSING_H */

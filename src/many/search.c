@@ -84,25 +84,25 @@ static int
 SearchBulk(const RowStore *result, const GgQueryArray *queries, GgBulk *bulk, GgFinder *finder,
 		   uint64 k)
 {
-	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
-											  (Size) bulk->most * bulk->k * sizeof(GgFoundRow));
-	uint32	   *found = palloc(bulk->most * sizeof(uint32));
 	int			first = 0;
 
 	while (first < queries->count)
 	{
-		int			count = Min((int) bulk->most, queries->count - first);
+		int			count = Min((int) GgMostQueries(bulk), queries->count - first);
 		int			answered;
 
 		CHECK_FOR_INTERRUPTS();
-		bulk->finder = finder;
-		bulk->values = queries->values + first;
-		answered = (int) GgFindBulk(bulk, GgReadValues, bulk, count, rows, found);
+		answered = (int) GgFindBulk(bulk, NULL, queries->values + first, count);
 		for (int i = 0; i < answered; i++)
-			if (found[i] == GG_BULK_SHORT)
+		{
+			GgFoundRow *rows;
+			const uint32 found = GgFoundRows(bulk, i, &rows);
+
+			if (found == GG_BULK_SHORT)
 				SearchOneByOne(result, queries, first + i, 1, finder, k);
 			else
-				PutRows(result, first + i + 1, rows + (Size) i * bulk->k, found[i]);
+				PutRows(result, first + i + 1, rows, found);
+		}
 		first += answered;
 		if (answered < count)
 			break;
@@ -161,7 +161,7 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgScanNote	note = {0};
 	GgTarget	target;
 	GgFinder	finder;
-	GgBulk		bulk;
+	GgBulk	   *bulk = NULL;
 	GgCaller	caller;
 	GgQueryArray queries;
 	AskedQueries asked = {&target, &queries};
@@ -175,12 +175,10 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgNoteQueries(target.index, queries.dimensions, queries.count, AskedQuery, &asked);
 	GgActAsOwner(target.heap, &caller);
 	GgOpenFinder(&finder, &target, false);
-	if (queries.count > 1 &&
-		GgOpenBulk(&bulk, &target, k, queries.count, GgMakeCopies(queries.count)))
-	{
-		answered = SearchBulk(&result, &queries, &bulk, &finder, k);
-		note = bulk.note;
-	}
+	if (queries.count > 1)
+		bulk = GgOpenBulk(&finder, k, queries.count, GgMakeCopies(queries.count), &note);
+	if (bulk != NULL)
+		answered = SearchBulk(&result, &queries, bulk, &finder, k);
 	SearchOneByOne(&result, &queries, answered, queries.count - answered, &finder, k);
 	GgCloseFinder(&finder);
 	GgActAsCaller(&caller);

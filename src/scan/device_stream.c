@@ -145,7 +145,7 @@ static bool
 TakesFew(const GgScanOpaque *so)
 {
 	return so->limit > 0 && so->limit >= (uint32) so->nstreams && !so->by_table &&
-		!so->nearest->shared;
+		!so->together;
 }
 
 /* The scan's first lists have the stream's. */

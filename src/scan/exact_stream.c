@@ -305,6 +305,54 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 
 /* ---- the delta, for several queries ------------------------------------- */
 
+struct GgQueries
+{
+	MemoryContext context;		/* of the keys */
+	const Datum *values;
+	uint32		count;
+	uint32		current;		/* the one that is searched for */
+	uint32		most;			/* rows to keep for each, at the most */
+	uint64	   *keys;			/* ascending, `stride` places for each; NULL: not measured */
+	uint32		stride;
+	uint32		nkeys;			/* of each */
+	uint64		nrows;			/* measured */
+	uint64		generation;		/* of the directory */
+};
+
+GgQueries *
+GgMakeQueries(void)
+{
+	GgQueries  *queries = palloc0(sizeof(GgQueries));
+
+	queries->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph queries",
+											 ALLOCSET_DEFAULT_SIZES);
+	return queries;
+}
+
+void
+GgFreeQueries(GgQueries *queries)
+{
+	MemoryContextDelete(queries->context);
+	pfree(queries);
+}
+
+void
+GgNameQueries(GgQueries *queries, const Datum *values, uint32 count, uint32 most)
+{
+	MemoryContextReset(queries->context);
+	queries->values = values;
+	queries->count = count;
+	queries->most = most;
+	queries->keys = NULL;
+}
+
+Datum
+GgTakeQuery(GgQueries *queries, uint32 number)
+{
+	queries->current = number;
+	return queries->values[number];
+}
+
 /* Offer a page's rows to what is kept of each query: heaps that are equally full. */
 static void
 KeepNearest(GgQueries *queries, const DeltaReader *reader)
@@ -445,38 +493,6 @@ PassIntoSort(GgScanOpaque *so, GgStream *stream)
  * Where several indexes are searched together, the nearest of all so far say how far the others
  * need to look.
  */
-static float
-Cutoff(const GgScanOpaque *so, const GgStream *stream)
-{
-	const GgNearest *nearest = so->nearest;
-
-	if (!nearest->shared || nearest->count < nearest->most || stream->handed > 0)
-		return get_float4_infinity();
-	return nearest->distances[nearest->count - 1];
-}
-
-/* Merge the batch's distances into the nearest of all indexes. */
-static void
-AddNearest(GgScanOpaque *so, const ExactStream *state)
-{
-	GgNearest  *nearest = so->nearest;
-	uint32		count = nearest->count;
-
-	for (uint32 i = 0; nearest->shared && i < state->batch_len; i++)
-	{
-		float		distance = key_distance(state->batch[i] << 1);
-		uint32		place = Min(count, nearest->most - 1);
-
-		if (count == nearest->most && distance >= nearest->distances[place])
-			break;
-		for (; place > 0 && nearest->distances[place - 1] > distance; place--)
-			nearest->distances[place] = nearest->distances[place - 1];
-		nearest->distances[place] = distance;
-		count += count < nearest->most;
-	}
-	nearest->count = count;
-}
-
 static void
 FirstPass(GgScanOpaque *so, GgStream *stream)
 {
@@ -489,14 +505,16 @@ FirstPass(GgScanOpaque *so, GgStream *stream)
 	some = Min(Max(some, all / FIRST_SHARE), Min(room, all));
 	state->batch = MemoryContextAllocHuge(so->context, Max(some, 1) * sizeof(uint64));
 	state->batch_cap = (uint32) some;
-	state->cutoff = Cutoff(so, stream);
+	if (so->together)
+		state->cutoff = GgReach(so, stream);
 	if (some < all && all <= room && isinf(state->cutoff))
 		state->rest = MemoryContextAllocHuge(so->context, (all - some) * sizeof(uint64));
 	state->batch_bounded = some < all;
 	state->batch_last = true;
 	Pass(so, stream);
 	sort_ranks(state->batch, state->batch_len);
-	AddNearest(so, state);
+	if (so->together)
+		GgAddKeys(so->nearest, state->batch, state->batch_len, 1);
 }
 
 /* All that is left. */

@@ -423,8 +423,8 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->kept_back = NULL;
 	so->nkept = so->kept_room = 0;
 	memset(so->code_queries, 0, sizeof(so->code_queries));
-	memset(&so->own_nearest, 0, sizeof(GgNearest));
-	so->nearest = &so->own_nearest;
+	so->nearest = NULL;
+	so->together = false;
 }
 
 static void
@@ -813,7 +813,8 @@ GgPrepareSearch(IndexScanDesc scan, GgNearest *nearest)
 	MemoryContext old = MemoryContextSwitchTo(so->context);
 
 	Assert(!so->prepared);
-	if (nearest != NULL && so->filter == NULL)
+	so->together = nearest != NULL && so->filter == NULL;
+	if (so->together)
 		so->nearest = nearest;
 	PrepareScan(scan);
 	MemoryContextSwitchTo(old);

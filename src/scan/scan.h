@@ -26,6 +26,8 @@
 typedef struct GgScanOpaque GgScanOpaque;
 typedef struct GgStream GgStream;
 typedef struct GgFilterRows GgFilterRows;
+typedef struct GgNearest GgNearest;
+typedef struct GgQueries GgQueries;
 
 /* The state of a stream's list.  With all but the first the implementation ends. */
 typedef enum GgListState
@@ -35,18 +37,6 @@ typedef enum GgListState
 	GG_LIST_SEARCHED,			/* what is left is found only by measuring every row */
 	GG_LIST_COMPLETE			/* every row of the stream was handed out */
 } GgListState;
-
-/*
- * The nearest of several lists: of the segments of one index, or of indexes that are searched
- * together.
- */
-typedef struct GgNearest
-{
-	float	   *distances;		/* ascending */
-	uint32		count;
-	uint32		most;			/* room; 0: there is none so far */
-	bool		shared;			/* by several scans */
-} GgNearest;
 
 /*
  * One way to bring a stream's nodes, nearest first.  Nodes come in lists, and a later list goes on
@@ -170,26 +160,6 @@ typedef struct GgScanNote
 	float		recall;			/* ... and the recall expected of it; 0: not known */
 } GgScanNote;
 
-/*
- * Queries that are searched for one after the other, by one scan and under one snapshot.  The first
- * scan that has to measure the whole delta does so for all of them (exact_stream.c).
- */
-typedef struct GgQueries
-{
-	MemoryContext context;		/* of the keys */
-	const Datum *values;		/* detoasted */
-	uint32		count;
-	uint32		current;		/* the one that is searched for */
-	uint32		most;			/* rows to keep for each, at the most */
-
-	/* known to exact_stream.c alone */
-	uint64	   *keys;			/* ascending, `stride` places for each; NULL: not measured */
-	uint32		stride;
-	uint32		nkeys;			/* of each */
-	uint64		nrows;			/* measured */
-	uint64		generation;		/* of the directory */
-} GgQueries;
-
 struct GgScanOpaque
 {
 	Relation	index;
@@ -238,8 +208,8 @@ struct GgScanOpaque
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
-	GgNearest  *nearest;		/* of lists of walks, all together */
-	GgNearest	own_nearest;
+	GgNearest  *nearest;		/* of all lists; NULL: there are none so far */
+	bool		together;		/* these are of several indexes, with a scan each */
 	GgStream	tail;			/* the delta's last rows, until the device has answered */
 	float		last_distance;	/* of the last node that was not late */
 	bool		late;			/* rows are left alone that strict order kept back */
@@ -360,6 +330,29 @@ extern uint32 GgFilteredAim(const GgScanOpaque *so, const GgStream *stream);
 /* A bound of the recall of the rows that LIMIT takes; 0: not known. */
 extern double GgExpectedRecall(const GgScanOpaque *so);
 
+/* ---- nearest.c ---------------------------------------------------------- */
+
+/*
+ * The nearest of several lists: of the segments of one index, or of indexes that are searched
+ * together.  There is room for so many distances, and as many are kept, or fewer: GgAimNearest().
+ */
+extern GgNearest *GgMakeNearest(MemoryContext context, uint32 room);
+extern void GgAimNearest(GgNearest *nearest, uint32 most);
+extern void GgForgetNearest(GgNearest *nearest);
+
+/* Merge in the list of a walk, or ascending keys, which were shifted right by so many bits. */
+extern void GgAddWalk(GgNearest *nearest, const gg_walk *walk);
+extern void GgAddKeys(GgNearest *nearest, const uint64 *keys, uint32 count, int shift);
+
+/* How far a stream is to look: the distance of the last node of one list over all of them. */
+extern float GgReach(const GgScanOpaque *so, const GgStream *stream);
+
+/*
+ * The distance up to which a walk that was cut short may hand out nodes.  A scan that ends before
+ * it need not go on.
+ */
+extern float GgHandedReach(const GgScanOpaque *so);
+
 /* ---- look_ahead.c ------------------------------------------------------- */
 
 /* For so many rows at once, at most, GgLookAhead() fetches what they need. */
@@ -381,6 +374,24 @@ extern void GgLookAtRows(Relation heap, BlockNumber heap_blocks,
 
 /* Pin the page of the row that is fetched from a heap table next. */
 extern void GgPinRow(Relation heap, IndexFetchTableData *fetch, const ItemPointerData *tid);
+
+/* ---- exact_stream.c ----------------------------------------------------- */
+
+/*
+ * Queries that are searched for one after the other, by one scan and under one snapshot.  The first
+ * scan that has to measure the whole delta does so for all of them.  Made in the current context.
+ */
+extern GgQueries *GgMakeQueries(void);
+extern void GgFreeQueries(GgQueries *queries);
+
+/*
+ * The queries are these, of each of which so many rows are kept at most.  The values are detoasted,
+ * and stay the caller's.
+ */
+extern void GgNameQueries(GgQueries *queries, const Datum *values, uint32 count, uint32 most);
+
+/* The one that is searched for next. */
+extern Datum GgTakeQuery(GgQueries *queries, uint32 number);
 
 /* ---- table_order.c ------------------------------------------------------ */
 

@@ -48,17 +48,6 @@ typedef struct WalkStream
 
 /* ---- the nearest of all lists ----------------------------------------- */
 
-/* How far a walk is to look: the distance of the last node of one list over all segments. */
-static float
-Reach(const GgScanOpaque *so, const GgStream *stream)
-{
-	const GgNearest *nearest = so->nearest;
-
-	if (nearest->count == 0 || nearest->count < nearest->most || stream->handed > 0)
-		return get_float4_infinity();
-	return nearest->distances[nearest->count - 1];
-}
-
 /*
  * So much of a list is expanded whatever the reach is: half of it among the segments of an index.
  * A quarter finds the nearest of many indexes, of which few have any (test/bench/RESULTS.md,
@@ -67,21 +56,7 @@ Reach(const GgScanOpaque *so, const GgStream *stream)
 static uint32
 AlwaysExpanded(const GgScanOpaque *so, uint32 itopk)
 {
-	return Max(so->nearest->shared ? itopk / 4 : itopk / 2, 1);
-}
-
-/*
- * The distance up to which a walk that was cut short may hand out nodes.  A scan that ends before
- * it need not go on.
- */
-static float
-HandedReach(const GgScanOpaque *so)
-{
-	const uint32 count = so->nearest->count;
-	const uint32 half = so->mode == GG_ITERATIVE_OFF ? count : (count + 1) / 2;
-	const float reach = so->nearest->distances[half - 1];
-
-	return reach < so->farthest ? reach : get_float4_infinity();
+	return Max(so->together ? itopk / 4 : itopk / 2, 1);
 }
 
 /*
@@ -96,20 +71,16 @@ LimitedRows(const GgScanOpaque *so)
 	return GgRowsOfLimit(so);
 }
 
+/* Where there are others, the walk's list says how far they need to look. */
 static void
 AddNearest(GgScanOpaque *so, const gg_walk *walk)
 {
-	GgNearest  *nearest = so->nearest;
-
-	if (so->filter != NULL || (so->nstreams == 1 && !nearest->shared))
+	if (so->filter != NULL || (so->nstreams == 1 && !so->together))
 		return;
-	if (nearest->most == 0)
-	{
-		nearest->most = Max(so->params.itopk_size, (uint32) GG_LIMITED_WALK(LimitedRows(so)));
-		nearest->distances = MemoryContextAlloc(so->context, nearest->most * sizeof(float));
-	}
-	nearest->count = gg_walk_merge_distances(walk, nearest->distances, nearest->count,
-											 nearest->most);
+	if (so->nearest == NULL)
+		so->nearest = GgMakeNearest(so->context, Max(so->params.itopk_size, (uint32)
+													 GG_LIMITED_WALK(LimitedRows(so))));
+	GgAddWalk(so->nearest, walk);
 }
 
 /* ---- walks are kept between scans -------------------------------------- */
@@ -233,7 +204,7 @@ TakeNodes(GgScanOpaque *so, GgStream *stream, uint32 until)
 	uint32		count = 0;
 
 	while (state->taken < until && gg_walk_peek(state->walk, &found[count]) &&
-		   !(cut && found[count].distance > HandedReach(so)))
+		   !(cut && found[count].distance > GgHandedReach(so)))
 	{
 		(void) gg_walk_next(state->walk, &found[count]);
 		if (GgWasReturned(stream, found[count].node))
@@ -292,7 +263,7 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 					state->nmeasured - state->next_measured, 0);
 	key = state->measured[state->next_measured];
 	stream->head = (gg_candidate) {.distance = key_distance(key), .node = key_node(key)};
-	if (gg_walk_was_cut(state->walk) && stream->head.distance > HandedReach(so))
+	if (gg_walk_was_cut(state->walk) && stream->head.distance > GgHandedReach(so))
 		return false;
 	state->next_measured++;
 	stream->handed++;
@@ -346,7 +317,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 
 	params.itopk_size = stream->itopk;
 	params.k = AlwaysExpanded(so, stream->itopk);
-	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
+	status = gg_walk_search(state->walk, &stream->source.source, &params, GgReach(so, stream));
 	GgCheckStatus(&status, "searching a gpugraph index");
 	AddNearest(so, state->walk);
 	CountDistances(so, state);
@@ -401,7 +372,7 @@ NextListed(GgScanOpaque *so, GgStream *stream)
 	while (!GgHalfIsHandedOut(so, stream, stream->itopk) &&
 		   gg_walk_peek(state->walk, &stream->head))
 	{
-		if (gg_walk_was_cut(state->walk) && stream->head.distance > HandedReach(so))
+		if (gg_walk_was_cut(state->walk) && stream->head.distance > GgHandedReach(so))
 			return false;
 		(void) gg_walk_next(state->walk, &stream->head);
 		if (GgWasReturned(stream, stream->head.node))
@@ -450,13 +421,13 @@ WalkLeast(GgScanOpaque *so, GgStream *stream)
 		if (state->next_measured < state->nmeasured)
 			head.distance = key_distance(state->measured[state->next_measured]);
 		else if (gg_walk_was_cut(state->walk))
-			return HandedReach(so);
+			return GgHandedReach(so);
 		else
 			return -get_float4_infinity();
 	}
 	else if (GgHalfIsHandedOut(so, stream, stream->itopk) || !gg_walk_peek(state->walk, &head))
 		return -get_float4_infinity();
-	return gg_walk_was_cut(state->walk) ? Min(head.distance, HandedReach(so)) : head.distance;
+	return gg_walk_was_cut(state->walk) ? Min(head.distance, GgHandedReach(so)) : head.distance;
 }
 
 const GgStreamOps gg_walk_stream = {
