@@ -19,14 +19,24 @@
  *
  * Nothing is kept of a scan that has to do more than to ask one device: of a delta that the device
  * does not have all of, of queries to be learned from.
+ *
+ * The first lists of many scans of one query come by one request to a device.  A scan that is not
+ * answered here asks for itself.  A closed search is of an index whose lists are known from an
+ * earlier query.  Where it is not answered, a scan begins.
  */
+#include "exec/together.h"
 #include "scan/scan.h"
 
 #include "storage/directory.h"
 
+#include "miscadmin.h"
 #include "storage/buf_internals.h"
+#include "utils/float.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
+
+#include "engine/keys.h"
+#include "engine/request.h"
 
 /* Of several devices another one may have a copy, so that it is looked up from time to time. */
 #define USES_OF_SEVERAL		100
@@ -41,6 +51,15 @@ typedef struct Settings
 	gg_search_params params;
 } Settings;
 
+/* What a device is asked for, of an index. */
+typedef struct KnownAsk
+{
+	gg_request	request;
+	GgResidentPart part;
+	const GgOpclass *opclass;
+	GgBound		bound;			/* of distances in keys */
+} KnownAsk;
+
 struct GgKnown
 {
 	Oid			index;			/* the key */
@@ -53,10 +72,19 @@ struct GgKnown
 	uint64		generation;
 	uint64		vacuum_epoch;
 	uint32		delta_pages;
-	GgKnownAsk	ask;
+	KnownAsk	ask;
+};
+
+struct GgClosedSearch
+{
+	Oid			index;
+	KnownAsk	ask;			/* a copy: a later query may keep another one meanwhile */
+	uint64	   *keys;			/* the answer, list by list; NULL: there is none */
 };
 
 static HTAB *all_known = NULL;
+
+/* ---- what is known ------------------------------------------------------- */
 
 static Settings
 SettingsNow(uint32 limit)
@@ -97,8 +125,16 @@ MakeTable(void)
 	CacheRegisterRelcacheCallback(ForgetKnown, (Datum) 0);
 }
 
-void
-GgKeepAsk(const GgScanOpaque *so, const GgAsk *ask)
+/* The resident as requests name it. */
+static GgResidentPart
+PartOf(const GgResidentRef *ref)
+{
+	return (GgResidentPart) {.device = ref->device, .entry = ref->entry, .serial = ref->serial};
+}
+
+/* A scan has planned its first lists.  Nothing is kept where they are not all that it needs. */
+static void
+KeepAsk(const GgScanOpaque *so, const GgAsk *ask)
 {
 	const GgOptions *options = (const GgOptions *) so->index->rd_options;
 	const GgMetaPageData *meta = so->meta;
@@ -125,11 +161,9 @@ GgKeepAsk(const GgScanOpaque *so, const GgAsk *ask)
 	known->generation = meta->generation;
 	known->vacuum_epoch = meta->vacuum_epoch;
 	known->delta_pages = meta->delta_pages;
-	known->ask = (GgKnownAsk) {
+	known->ask = (KnownAsk) {
 		.request = ask->request,
-		.device = device->ref.device,
-		.entry = device->ref.entry,
-		.serial = device->ref.serial,
+		.part = PartOf(&device->ref),
 		.opclass = GgIndexOpclass(so->index),
 		.bound = so->bound
 	};
@@ -161,16 +195,153 @@ GgFindKnown(Oid index)
 	return known;
 }
 
-bool
-GgUseKnown(GgKnown *known, uint32 limit, GgKnownAsk *ask)
+GgClosedSearch *
+GgBeginClosed(GgKnown *known, uint32 limit, const GgClosedSearch *like)
 {
 	const Settings settings = SettingsNow(limit);
+	const KnownAsk *ask = &known->ask;
+	GgClosedSearch *search;
 
 	if (!known->valid || known->uses == 0 || GG_SNAPSHOTS_GROW_OLD ||
 		memcmp(&known->settings, &settings, sizeof(Settings)) != 0 || !IsUnchanged(known))
-		return false;
+		return NULL;
 	known->uses--;
-	*ask = known->ask;
-	GgNoteUse(ask->device, ask->entry);
-	return true;
+	GgNoteUse(ask->part.device, ask->part.entry);
+	if (like != NULL &&
+		(ask->opclass != like->ask.opclass || ask->request.dim != like->ask.request.dim))
+		return NULL;
+	search = palloc(sizeof(GgClosedSearch));
+	search->index = known->index;
+	search->ask = *ask;
+	search->keys = NULL;
+	return search;
+}
+
+const float *
+GgQueryOfClosed(const GgClosedSearch *search, Datum value)
+{
+	return GgQueryFromValue(search->ask.opclass, value, search->ask.request.dim);
+}
+
+bool
+GgIsAnswered(const GgClosedSearch *search)
+{
+	return search->keys != NULL;
+}
+
+void
+GgCountClosed(const GgClosedSearch *search)
+{
+	GgCountQuery(search->index, GG_REASON_NONE, 0);
+}
+
+/* ---- lists of many ------------------------------------------------------- */
+
+/* A scan, or a closed search. */
+typedef struct Member
+{
+	GgScanOpaque *so;			/* NULL: a closed search */
+	bool		deep;
+	GgClosedSearch *search;
+} Member;
+
+/* Hand the answer to the member. */
+static void
+Deliver(const Member *member, const GgAsk *ask, const uint64 *keys)
+{
+	const Size	bytes = (Size) gg_request_lists(&ask->request) * ask->request.params.k *
+		sizeof(uint64);
+
+	if (member->so != NULL)
+	{
+		KeepAsk(member->so, ask);
+		GgTakeFirst(member->so, ask, member->deep, keys);
+	}
+	else
+		member->search->keys = memcpy(palloc(bytes), keys, bytes);
+}
+
+void
+GgAskTogether(IndexScanDesc *scans, int nscans, GgClosedSearch **searches, int nsearches,
+			  const float *query)
+{
+	const int	most = nscans + nsearches;
+	MemoryContext context;
+	MemoryContext old;
+	Member	   *members;
+	GgAsk	   *asks;
+	GgResidentPart *parts;
+	uint64	  **keys;
+	int			n = 0;
+
+	if (gg_service == NULL || gg_engine_setting == GG_ENGINE_CPU || most < 2)
+		return;
+	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph lists together",
+									ALLOCSET_DEFAULT_SIZES);
+	members = MemoryContextAlloc(context, most * sizeof(Member));
+	asks = MemoryContextAlloc(context, most * sizeof(GgAsk));
+	parts = MemoryContextAlloc(context, most * sizeof(GgResidentPart));
+	keys = MemoryContextAlloc(context, most * sizeof(uint64 *));
+	for (int i = 0; i < nsearches; i++)
+	{
+		members[n] = (Member) {.search = searches[i]};
+		asks[n] = (GgAsk) {.request = searches[i]->ask.request, .queries = query};
+		parts[n++] = searches[i]->ask.part;
+	}
+	/* where a resident is gone by the time that it is asked, its lists are lost */
+	for (int i = 0; i < nscans; i++)
+	{
+		GgScanOpaque *so = (GgScanOpaque *) scans[i]->opaque;
+
+		CHECK_FOR_INTERRUPTS();
+		members[n] = (Member) {.so = so};
+		if (!so->prepared || !GgPlanFirst(so, &asks[n], &members[n].deep))
+			continue;
+		parts[n++] = PartOf(&so->device.ref);
+	}
+	old = MemoryContextSwitchTo(context);
+	GgServiceAskTogether(asks, parts, keys, n);
+	MemoryContextSwitchTo(old);
+	for (int i = 0; i < n; i++)
+		if (keys[i] != NULL)
+			Deliver(&members[i], &asks[i], keys[i]);
+	MemoryContextDelete(context);
+}
+
+/* Do both ask for the same lists?  Requests have padding, so they are not compared as memory. */
+static bool
+IsSame(const gg_request *a, const gg_request *b)
+{
+	return a->nsegments == b->nsegments && a->lists == b->lists && a->measured == b->measured &&
+		a->delta == b->delta && a->count == b->count && a->dim == b->dim &&
+		memcmp(&a->params, &b->params, sizeof(gg_search_params)) == 0 &&
+		a->after == b->after && a->last == b->last;
+}
+
+void
+GgTakeClosed(IndexScanDesc scan, const GgClosedSearch *search)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	const GgResidentRef *ref = &so->device.ref;
+	const GgResidentPart *part = &search->ask.part;
+	GgAsk		ask;
+	bool		deep;
+
+	if (so->prepared && GgPlanFirst(so, &ask, &deep) && ref->device == part->device &&
+		ref->entry == part->entry && ref->serial == part->serial &&
+		IsSame(&ask.request, &search->ask.request))
+		GgTakeFirst(so, &ask, deep, search->keys);
+}
+
+double
+GgLeastOfClosed(const GgClosedSearch *search)
+{
+	const gg_request *request = &search->ask.request;
+	uint64		least = GG_NO_KEY;
+
+	for (uint32 list = 0; list < gg_request_lists(request); list++)
+		least = Min(least, search->keys[(Size) list * request->params.k]);
+	/* where nothing was found, it is the scan that looks for more */
+	return least == GG_NO_KEY ? -get_float8_infinity() :
+		GgBoundOf(&search->ask.bound, key_distance(least));
 }

@@ -32,6 +32,7 @@
  * of all partitions.
  */
 #include "exec/nodes.h"
+#include "exec/together.h"
 #include "scan/scan.h"
 #include "scan/ready_scan.h"
 
@@ -202,7 +203,7 @@ ShareNearest(const PartitionsState *node)
 
 /* The query as devices take it; NULL where it is NULL. */
 static const float *
-EvaluateQuery(PartitionsState *node, const GgKnownAsk *ask)
+EvaluateQuery(PartitionsState *node, const GgClosedSearch *search)
 {
 	ExprContext *context = node->css.ss.ps.ps_ExprContext;
 	bool		isnull;
@@ -210,7 +211,7 @@ EvaluateQuery(PartitionsState *node, const GgKnownAsk *ask)
 
 	ResetExprContext(context);
 	value = ExecEvalExprSwitchContext(node->query, context, &isnull);
-	return isnull ? NULL : GgQueryFromValue(ask->opclass, value, ask->request.dim);
+	return isnull ? NULL : GgQueryOfClosed(search, value);
 }
 
 /* What is known of the partitions that could stay closed. */
@@ -237,29 +238,22 @@ FindKnown(PartitionsState *node)
 static int
 FindClosed(PartitionsState *node, GgClosedSearch **searches, const float **query)
 {
-	GgClosedSearch *search = NULL;
 	int			n = 0;
 
 	FindKnown(node);
 	for (int i = -1; (i = bms_next_member(node->valid, i)) >= 0;)
 	{
 		Partition  *partition = &node->partitions[i];
+		GgClosedSearch *search;
 
 		if (partition->known == NULL)
 			continue;
+		search = GgBeginClosed(partition->known, node->limit, n > 0 ? searches[0] : NULL);
 		if (search == NULL)
-			search = palloc(sizeof(GgClosedSearch));
-		if (!GgUseKnown(partition->known, node->limit, &search->ask))
 			continue;
-		if (n == 0 && (*query = EvaluateQuery(node, &search->ask)) == NULL)
+		if (n == 0 && (*query = EvaluateQuery(node, search)) == NULL)
 			break;
-		if (n > 0 && (search->ask.opclass != searches[0]->ask.opclass ||
-					  search->ask.request.dim != searches[0]->ask.request.dim))
-			continue;
-		search->index = ((const IndexScan *) partition->plan)->indexid;
-		search->keys = NULL;
 		partition->closed = searches[n++] = search;
-		search = NULL;
 	}
 	return n;
 }
@@ -296,7 +290,7 @@ CountUnanswered(PartitionsState *node)
 	{
 		Partition  *partition = &node->partitions[i];
 
-		if (partition->closed == NULL || partition->closed->keys != NULL)
+		if (partition->closed == NULL || GgIsAnswered(partition->closed))
 			continue;
 		partition->closed = NULL;
 		n++;
@@ -581,8 +575,8 @@ EndClosed(PartitionsState *node)
 	{
 		Partition  *partition = &node->partitions[i];
 
-		if (partition->closed != NULL && partition->closed->keys != NULL)
-			GgCountQuery(partition->closed->index, GG_REASON_NONE, 0);
+		if (partition->closed != NULL && GgIsAnswered(partition->closed))
+			GgCountClosed(partition->closed);
 		partition->closed = NULL;
 		partition->searched = false;
 	}

@@ -447,19 +447,42 @@ GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 
 		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta), GG_DEVICE_DEEP_US);
 }
 
+/* The first lists of a scan, in the order of lists, the delta's last. */
+typedef struct FirstLists
+{
+	gg_request	request;		/* whose answer they are */
+	uint64	   *keys;
+	uint64		matches[FLEXIBLE_ARRAY_MEMBER]; /* with a filter, rows that match, of each */
+} FirstLists;
+
 /* Note what is asked for, and have room for the answer. */
-static void
+static FirstLists *
 NoteFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 {
-	GgDeviceAnswer *device = &so->device;
 	const gg_request *request = &ask->request;
 	uint32		nlists = gg_request_lists(request);
+	FirstLists *first = palloc(offsetof(FirstLists, matches) + nlists * sizeof(uint64));
 
-	device->asked = request->lists;
-	device->deep = deep;
-	device->k = request->params.k;
-	device->keys = palloc((Size) nlists * device->k * sizeof(uint64));
-	device->matches = palloc(nlists * sizeof(uint64));
+	first->request = *request;
+	first->keys = palloc((Size) nlists * request->params.k * sizeof(uint64));
+	so->device.deep = deep;
+	so->device.first = first;
+	return first;
+}
+
+uint64 *
+GgFirstList(const GgScanOpaque *so, uint32 list, uint32 *k, uint64 *matches)
+{
+	FirstLists *first = so->device.first;
+	const gg_request *request = &first->request;
+	const uint32 before = gg_request_before(request, list);
+
+	*k = request->params.k;
+	if (!gg_request_asks(request, list))
+		return NULL;
+	if (so->filter != NULL)
+		*matches = first->matches[before];
+	return first->keys + (Size) before * *k;
 }
 
 /* The first lists came from elsewhere than GgAskLists(). */
@@ -474,14 +497,14 @@ CountReranked(GgScanOpaque *so, const gg_request *request)
 static bool
 AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 {
-	NoteFirst(so, ask, deep);
-	if (so->ahead != NULL && GgTakeAhead(so, ask, so->device.keys,
-										 so->device.matches))
+	FirstLists *first = NoteFirst(so, ask, deep);
+
+	if (so->ahead != NULL && GgTakeAhead(so, ask, first->keys, first->matches))
 	{
 		CountReranked(so, &ask->request);
 		return true;
 	}
-	return GgAskLists(so, ask, so->device.keys, so->device.matches);
+	return GgAskLists(so, ask, first->keys, first->matches);
 }
 
 /*
@@ -694,8 +717,7 @@ GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, bool deep, const uint64 *keys)
 	MemoryContext old = MemoryContextSwitchTo(so->context);
 	const gg_request *request = &ask->request;
 
-	NoteFirst(so, ask, deep);
-	memcpy(so->device.keys, keys,
+	memcpy(NoteFirst(so, ask, deep)->keys, keys,
 		   (Size) gg_request_lists(request) * request->params.k * sizeof(uint64));
 	CountReranked(so, request);
 	so->device.answered = true;

@@ -152,19 +152,18 @@ TakesFew(const GgScanOpaque *so)
 static void
 KeepFirst(GgScanOpaque *so, GgStream *stream)
 {
-	const GgDeviceAnswer *device = &so->device;
-	const gg_request request = {.lists = device->asked};
 	DeviceStream *state = stream->state;
-	uint32		before = gg_request_before(&request, state->list);
+	uint64		matches;
+	uint32		k;
 
-	state->keys = device->keys + (Size) before * device->k;
-	KeepKeys(so, stream, 0, device->k);
-	if (state->deep ? device->k > GG_SHORT_DEEP : TakesFew(so))
+	state->keys = GgFirstList(so, state->list, &k, &matches);
+	KeepKeys(so, stream, 0, k);
+	if (state->deep ? k > GG_SHORT_DEEP : TakesFew(so))
 		GgBeginAhead(so, stream);
 	if (!state->deep)
 		return;
 	if (so->filter != NULL)
-		CountMatches(stream, device->matches[before]);
+		CountMatches(stream, matches);
 	else
 		state->nfilled = 1;
 }

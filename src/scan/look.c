@@ -87,22 +87,22 @@ ShareOfSample(GgScanOpaque *so, double all)
 static double
 CountOfDevice(const GgScanOpaque *so, bool *all)
 {
-	const GgDeviceAnswer *device = &so->device;
-	const gg_request request = {.lists = device->asked,.nsegments = so->meta->nsegments,
-		.delta = device->delta_pages > 0};
-	const uint32 nlists = gg_request_lists(&request);
 	double		within = 0;
 
-	for (uint32 list = 0; list < nlists; list++)
+	for (uint32 list = 0; list <= so->meta->nsegments; list++)
 	{
-		const uint64 *keys = device->keys + (Size) list * device->k;
+		uint64		matches;
+		uint32		k;
+		const uint64 *keys = GgFirstList(so, list, &k, &matches);
 		uint32		count = 0;
 
-		while (count < device->k && keys[count] != GG_NO_KEY &&
+		if (keys == NULL)
+			continue;
+		while (count < k && keys[count] != GG_NO_KEY &&
 			   key_distance(keys[count]) <= so->farthest)
 			count++;
 		within += count;
-		*all = *all || count == device->k;
+		*all = *all || count == k;
 	}
 	return within;
 }

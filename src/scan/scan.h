@@ -114,7 +114,7 @@ struct GgStream
 	uint32		end_page;
 };
 
-/* What a device answered a scan's first query with. */
+/* Part of a scan: what a device answered its first query with. */
 typedef struct GgDeviceAnswer
 {
 	GgResidentRef ref;			/* the resident that was asked */
@@ -127,13 +127,8 @@ typedef struct GgDeviceAnswer
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 
 	bool		answered;		/* the first lists are there, before the scan asks for them */
-
-	/* the first lists, in the order of lists, the delta's last */
-	uint32		asked;			/* bitmap of the segments that they are of */
 	bool		deep;			/* all rows of these were measured, and more will be */
-	uint32		k;				/* length of each */
-	uint64	   *keys;			/* GG_NO_KEY at the end */
-	uint64	   *matches;		/* with a filter, rows that match, of each */
+	struct FirstLists *first;	/* these; known to device_ask.c alone */
 } GgDeviceAnswer;
 
 /* The procedure that searches a graph for the first list. */
@@ -257,6 +252,12 @@ struct GgScanOpaque
  * on.  False when the CPU has to answer, for the reason in so->reason.
  */
 extern bool GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so));
+
+/*
+ * The answer's k keys of a list, GG_NO_KEY at the end, which are the caller's to change; NULL where
+ * that list was not asked for.  matches: with a filter, rows of it that match.
+ */
+extern uint64 *GgFirstList(const GgScanOpaque *so, uint32 list, uint32 *k, uint64 *matches);
 
 /*
  * What would be asked.  True: it may be asked for together with what other scans would, and the
@@ -687,65 +688,13 @@ extern void ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderb
 extern bool gggettuple(IndexScanDesc scan, ScanDirection dir);
 extern void ggendscan(IndexScanDesc scan);
 
-/* ---- indexes that are searched together (partition_search.c) ------------- */
+/* ---- indexes that are searched together (exec/together.h) ----------------- */
 
 /*
  * Begin a scan that has its keys, as far as it needs no device.  nearest: of the scans that are
  * searched with this one, of the same query and metric; NULL: each is searched by itself.
  */
 extern void GgPrepareSearch(IndexScanDesc scan, GgNearest *nearest);
-
-/*
- * What a device is asked for, of an index.  known_lists.c keeps it, so that the next query can ask
- * for the same without opening the index.
- */
-typedef struct GgKnownAsk
-{
-	gg_request	request;
-	int			device;
-	uint32		entry;
-	uint32		serial;
-	const GgOpclass *opclass;
-	GgBound		bound;			/* of distances in keys */
-} GgKnownAsk;
-
-/* A scan has planned its first lists.  Nothing is kept where they are not all that it needs. */
-extern void GgKeepAsk(const GgScanOpaque *so, const GgAsk *ask);
-
-/* What is known of an index; NULL: nothing.  Its metapage is fetched into the cache meanwhile. */
-typedef struct GgKnown GgKnown;
-extern GgKnown *GgFindKnown(Oid index);
-
-/*
- * What a scan of the index would plan, which the executor takes `limit` rows of, and filters none.
- * False: that is not known.  To be called after the query's snapshot was taken, and after
- * AcceptInvalidationMessages(), by who holds a lock of the table.
- */
-extern bool GgUseKnown(GgKnown *known, uint32 limit, GgKnownAsk *ask);
-
-/* A search of an index that is not open: of known lists, for one query. */
-typedef struct GgClosedSearch
-{
-	Oid			index;
-	GgKnownAsk	ask;
-	uint64	   *keys;			/* the answer, list by list; NULL: there is none */
-} GgClosedSearch;
-
-/*
- * Ask devices for the first lists of scans that are prepared, and of closed searches, of many with
- * one request (ask_together.c).  query: of the closed ones.
- */
-extern void GgAskTogether(IndexScanDesc *scans, int nscans, GgClosedSearch **searches,
-						  int nsearches, const float *query);
-
-/*
- * The scan of that index is prepared by now.  It takes over the answer, unless it would ask for
- * something else.
- */
-extern void GgTakeClosed(IndexScanDesc scan, const GgClosedSearch *search);
-
-/* As GgLeastDistance(), of an answer. */
-extern double GgLeastOfClosed(const GgClosedSearch *search);
 
 /* The same scan, up to the first list of each stream. */
 extern void GgOpenSearch(IndexScanDesc scan);

@@ -5,6 +5,11 @@
  * What fits lies in the slot: one query, and keys of a walk's length.  Many queries, long lists and
  * filters lie in a chunk of the pool of long answers (pool.h).  From taking the chunk to giving it
  * back nothing here can throw but the wait, which then gives up the slot and with it the chunk.
+ *
+ * A request of a group has room for GroupRoom() lists, of any residents of the device: 2,000 with
+ * LIMIT 10, 1,000 where no limit is known.  A member's lists go into one group.  Each device has a
+ * group that is being filled.  When one is full, all are posted, and so the devices work at the
+ * same time.
  */
 #include "service/backend/client.h"
 
@@ -67,8 +72,9 @@ GgServiceBulkRoom(const GgResidentRef *ref, uint32 dim, uint32 k, uint32 nlists)
 	return room >= LEAST_SHARE ? room * (1 + ref->nreplicas) : room;
 }
 
-uint32
-GgServiceGroupRoom(uint32 k)
+/* How many targets one group takes at most, for lists of k. */
+static uint32
+GroupRoom(uint32 k)
 {
 	/* targets are rounded up */
 	return Min((GG_CHUNK_BODY - 63) / (sizeof(GgGroupTarget) + k * sizeof(uint64)),
@@ -343,15 +349,40 @@ GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches
 
 /* ---- lists of several residents ----------------------------------------------------- */
 
+/*
+ * One query for lists of several residents of a device.  The request says what is asked of each, as
+ * if it were the only list.
+ */
+typedef struct TargetGroup
+{
+	gg_request	request;
+	const float *query;
+	uint32		room;			/* targets */
+	uint32		ntargets;		/* 0: not begun */
+	GgGroupTarget *targets;
+	uint64	   *keys;			/* room for the answer, list by list */
+	int		   *members;		/* each has a target at least */
+	uint32		nmembers;
+} TargetGroup;
+
+/* Members, and the groups of devices that are being filled. */
+typedef struct Together
+{
+	const GgAsk *asks;
+	uint64	  **keys;
+	int			nmembers;
+	TargetGroup groups[GG_MAX_DEVICES];
+} Together;
+
 /* Fill this process's slot with the group's device; false: no chunk is taken. */
 static bool
-PrepareGroup(const GgGroup *group, bool first, GgShare *share)
+PrepareGroup(const TargetGroup *group, int device, bool first, GgShare *share)
 {
 	const GgAsk ask = {.request = group->request, .queries = group->query};
 	GgReason	reason;
 	GgSlot	   *slot;
 
-	share->part = (GgResidentPart) {.device = group->device};
+	share->part = (GgResidentPart) {.device = device};
 	share->fault = (GgFault) gg_fault;
 	if (gg_check_request(__func__, &group->request).code != GG_OK ||
 		!GgAskBegin(share, &group->request, &reason))
@@ -370,36 +401,125 @@ PrepareGroup(const GgGroup *group, bool first, GgShare *share)
 	return true;
 }
 
-void
-GgServiceAskGroups(GgGroup *groups, int ngroups)
+/* Give members their lists, which follow each other.  One of which a list is lost has none. */
+static void
+TakeGroup(const Together *together, const TargetGroup *group, const GgGroupTarget *target)
+{
+	uint64	   *keys = group->keys;
+
+	for (uint32 i = 0; i < group->nmembers; i++)
+	{
+		const int	member = group->members[i];
+		const uint32 nlists = gg_request_lists(&together->asks[member].request);
+		bool		lost = false;
+
+		for (uint32 list = 0; list < nlists; list++)
+			lost |= target[list].lost;
+		if (!lost)
+			together->keys[member] = keys;
+		keys += (Size) nlists * group->request.params.k;
+		target += nlists;
+	}
+}
+
+/* Post what there is, and wait for it. */
+static void
+AskAll(Together *together)
 {
 	const GgMeanwhile nothing = {NULL, NULL};
 	GgShare		shares[GG_MAX_DEVICES];
-	GgGroup    *of[GG_MAX_DEVICES];
+	const TargetGroup *of[GG_MAX_DEVICES];
 	GgReason	reason;
 	int			n = 0;
 	int			failed;
 
-	Assert(ngroups <= GG_MAX_DEVICES);
-	for (int i = 0; i < ngroups; i++)
+	/* before a chunk is taken */
+	for (int i = 0; i < GG_MAX_DEVICES; i++)
 	{
-		groups[i].answered = false;
-		if (PrepareGroup(&groups[i], n == 0, &shares[n]))
-			of[n++] = &groups[i];
+		TargetGroup *group = &together->groups[i];
+
+		if (group->ntargets > 0)
+			group->keys = palloc((Size) group->ntargets * group->request.params.k *
+								 sizeof(uint64));
 	}
+	for (int i = 0; i < GG_MAX_DEVICES; i++)
+		if (together->groups[i].ntargets > 0 &&
+			PrepareGroup(&together->groups[i], i, n == 0, &shares[n]))
+			of[n++] = &together->groups[i];
 	if (n > 0)
 		(void) GgAskAndWait(shares, n, &nothing, &reason, &failed);
 	for (int i = 0; i < n; i++)
 	{
 		GgSlot	   *slot = shares[i].slot;
-		const gg_request *request = &slot->request;
 
-		of[i]->answered = shares[i].answered;
 		if (!shares[i].answered)
 			continue;
-		memcpy(of[i]->targets, GgSlotTargets(slot), of[i]->ntargets * sizeof(GgGroupTarget));
-		memcpy(of[i]->keys, gg_service->region + request->keys,
-			   (Size) of[i]->ntargets * request->params.k * sizeof(uint64));
+		memcpy(of[i]->keys, gg_service->region + slot->request.keys,
+			   (Size) of[i]->ntargets * slot->request.params.k * sizeof(uint64));
+		TakeGroup(together, of[i], GgSlotTargets(slot));
 		GgSlotGiveChunkBack(slot);
 	}
+	memset(together->groups, 0, sizeof(together->groups));
+}
+
+/* Is the group's query that of the member, for lists of the same kind? */
+static bool
+Fits(const TargetGroup *group, const GgAsk *ask)
+{
+	const gg_search_params *a = &group->request.params;
+	const gg_search_params *b = &ask->request.params;
+
+	return group->request.dim == ask->request.dim && a->k == b->k && gg_same_walk(a, b) &&
+		(group->query == ask->queries ||
+		 memcmp(group->query, ask->queries, ask->request.dim * sizeof(float)) == 0);
+}
+
+/* A group for the query of this member and of up to nmembers. */
+static void
+BeginGroup(TargetGroup *group, const GgAsk *ask, int nmembers)
+{
+	group->room = GroupRoom(ask->request.params.k);
+	group->members = palloc(Min(nmembers, group->room) * sizeof(int));
+	group->request = ask->request;
+	group->request.nsegments = group->request.lists = 1;
+	group->request.measured = 0;
+	group->request.delta = false;
+	group->query = ask->queries;
+	group->targets = palloc(group->room * sizeof(GgGroupTarget));
+}
+
+/* Add a member to the group of its device. */
+static void
+AddMember(Together *together, int member, const GgResidentPart *part)
+{
+	const GgAsk *ask = &together->asks[member];
+	const gg_request *request = &ask->request;
+	TargetGroup *group = &together->groups[part->device];
+	const uint32 nlists = gg_request_lists(request);
+
+	if (group->ntargets > 0 && (!Fits(group, ask) || group->ntargets + nlists > group->room))
+		AskAll(together);
+	if (group->ntargets == 0)
+		BeginGroup(group, ask, together->nmembers);
+	for (uint32 list = 0; list <= request->nsegments; list++)
+		if (gg_request_asks(request, list))
+			group->targets[group->ntargets++] = (GgGroupTarget) {
+				.entry = part->entry, .serial = part->serial, .list = list,
+				.measured = gg_request_way(request, list) != GG_WAY_WALK
+			};
+	group->members[group->nmembers++] = member;
+}
+
+void
+GgServiceAskTogether(const GgAsk *asks, const GgResidentPart *parts, uint64 **keys, int n)
+{
+	Together   *together = palloc0(sizeof(Together));
+
+	together->asks = asks;
+	together->keys = keys;
+	together->nmembers = n;
+	memset(keys, 0, n * sizeof(uint64 *));
+	for (int i = 0; i < n; i++)
+		AddMember(together, i, &parts[i]);
+	AskAll(together);
 }

@@ -243,39 +243,15 @@ typedef struct GgAsk
 extern bool GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
 						 GgReason *reason);
 
-/* A list of a resident. */
-typedef struct GgGroupTarget
-{
-	uint32		entry;			/* as in GgResidentRef */
-	uint32		serial;
-	uint16		list;
-	bool		measured;		/* all rows of it are */
-	bool		lost;			/* the device has it no more: in the answer, no key */
-} GgGroupTarget;
-
 /*
- * One query for lists of several residents of a device.  The request says what is asked of each, as
- * if it were the only list.
+ * Ask devices for lists of many residents: those of a device by few requests, and all devices at
+ * the same time.  asks[i] is for lists of parts[i], of one query without a filter.  keys[i] comes
+ * to have them, list by list.  NULL: they are not answered, or one is lost.  Then they may be asked
+ * for alone; no reason is given.  All that is allocated stays in the current memory context.
+ * Interruptible, as GgServiceAsk().
  */
-typedef struct GgGroup
-{
-	int			device;
-	gg_request	request;
-	const float *query;
-	uint32		ntargets;
-	GgGroupTarget *targets;
-	uint64	   *keys;			/* room for the answer, list by list */
-	bool		answered;
-} GgGroup;
-
-/*
- * Ask devices for such groups, each another device, all at the same time.  Those that are not
- * answered may be asked for one by one; no reason is given.  Interruptible, as GgServiceAsk().
- */
-extern void GgServiceAskGroups(GgGroup *groups, int ngroups);
-
-/* How many targets one group takes at most, for lists of k. */
-extern uint32 GgServiceGroupRoom(uint32 k);
+extern void GgServiceAskTogether(const GgAsk *asks, const GgResidentPart *parts, uint64 **keys,
+								 int n);
 
 /*
  * What one request takes at most, where it asks for nlists lists: how long those of walks may be,

@@ -56,6 +56,16 @@ typedef enum GgSlotState
 /* Targets of a group; more of them lie in a chunk, before the keys. */
 #define GG_SLOT_TARGETS		32
 
+/* A list of a resident. */
+typedef struct GgGroupTarget
+{
+	uint32		entry;			/* as in GgResidentRef */
+	uint32		serial;
+	uint16		list;
+	bool		measured;		/* all rows of it are */
+	bool		lost;			/* the device has it no more: in the answer, no key */
+} GgGroupTarget;
+
 typedef struct GgSlot
 {
 	pg_atomic_uint64 word;
