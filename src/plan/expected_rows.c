@@ -9,8 +9,8 @@
  * Where a LIMIT stands above a scan, with nothing between them that drops or adds rows, the scan
  * hands out so many.  Where the executor filters the scan's rows, the hook estimates from the
  * planner's row count how many the scan will hand out (tell_scan.c).  A walk on the CPU does not
- * trust the estimate.  It looks at how many of its rows have come to the LIMIT when its first list
- * is used up (GgRowsUntilLimit()).
+ * trust the estimate, unless gpugraph.target_recall gives it a list.  It looks at how many of its
+ * rows have come to the LIMIT when its first list is used up (GgRowsUntilLimit()).
  *
  * The number is a hint.  A scan that gets none, as in EvalPlanQual, has lists that grow step by
  * step, and so has one that is asked for more: dead rows, rows that are locked by others, ties.
