@@ -571,6 +571,46 @@ sub run_lists
 	return;
 }
 
+# Settings that change from one outer row to the next: no row comes twice, and not too many.
+sub run_shaken
+{
+	my $s = draw_statement();
+	my $k = one_of(1, 5, 20, 100);
+	my $key = "t.v $operator{ $schema->{metric} } qs.v";
+	my $where = $schema->{partial} ? 'WHERE t.grp < 4' : '';
+	my %values = (
+		'gpugraph.itopk_size' => [ 1, 8, 64, 1024 ],
+		'gpugraph.target_recall' => [ 0, .5, .99, 1 ],
+		'gpugraph.iterative_scan' => [ 'strict_order', 'relaxed_order', 'off' ],
+		'gpugraph.disable' => [ '', @switches ],
+		'work_mem' => [ '64kB', '1MB', '100MB' ]);
+	my $shaken = join ', ', map {
+		my $name = $_;
+		"set_config('$name', CASE q % 3 " . join('', map { "WHEN $_ THEN '"
+			. one_of(@{ $values{$name} }) . "' " } 0 .. 2) . 'END, true)'
+	} sample_of(0.5, sort keys %values);
+
+	$s->{by} = 'shaken';
+	$s->{sql} = 'SELECT l.id, qs.q FROM (SELECT *' . ($shaken ? ", $shaken" : '') . " FROM qs
+		ORDER BY " . one_of('q', '- q', 'q % 3') . ", q OFFSET 0) qs,
+		LATERAL (SELECT t.id FROM t $where ORDER BY $key LIMIT $k) l";
+	my $answer = try_query($c, 'BEGIN; ' . set_local($s->{set}) . $s->{sql});
+	$nstatements++;
+	$count{plan}{shaken}++;
+	if (!failed($s, $answer))
+	{
+		my ($got) = map { $_->{rows} } grep { $_->{tag} =~ /^SELECT/ } @{ $answer->{results} };
+		my (%rows, %seen);
+
+		$rows{ $_->[1] }++ for @$got;
+		$seen{"@$_"}++ for @$got;
+		complain($s, 'a row comes twice') if grep { $_ > 1 } values %seen;
+		complain($s, 'more rows than LIMIT') if grep { $_ > $k } values %rows;
+	}
+	query($c, 'ROLLBACK');
+	return;
+}
+
 # The first rows of groups, nearest first.
 sub run_groups
 {
@@ -1100,7 +1140,7 @@ sub one_round
 		make_table();
 		for (1 .. STATEMENTS)
 		{
-			weighted(\&run_statement => 14, \&run_lists => 2, \&run_groups => 1,
+			weighted(\&run_statement => 14, \&run_lists => 2, \&run_shaken => 1, \&run_groups => 1,
 				\&run_prepared => 3, \&run_cursor => 0.5, \&run_writing => 1, \&run_range => 3)->();
 			if ($beside) { end_beside() if --$beside->{left} <= 0 }
 			elsif (chance(0.04)) { begin_beside() }
