@@ -1,6 +1,7 @@
 /*
  * missing.c
- *		Lists of segments that a device lacks, for many queries.
+ *		Lists of segments that a device lacks, for many queries, and distances of what it has found
+ *		without rows, or by rounded ones.
  *
  * A segment is read into memory where that pays and the memory of a hash table has room for it
  * (work_mem, hash_mem_multiplier).  Then as many threads search it as a query may have processes

@@ -1,6 +1,6 @@
 /*
  * missing.h
- *		Lists of segments that a device lacks, for many queries.
+ *		Lists of segments that a device lacks, or has no rows of, for many queries.
  */
 #ifndef GG_MISSING_H
 #define GG_MISSING_H
@@ -16,11 +16,11 @@ typedef struct GgCopies GgCopies;
  */
 extern GgCopies *GgMakeCopies(uint64 queries);
 
-/* What is asked of a segment. */
+/* What is asked of a segment, or was answered by a device. */
 typedef struct GgMissingList
 {
 	int			list;
-	bool		exact;			/* all of its rows are measured */
+	bool		exact;			/* what is asked: all of its rows are measured */
 	const float *vectors;		/* count queries, prepared */
 	uint32		count;
 	const gg_search_params *params;

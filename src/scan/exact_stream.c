@@ -489,10 +489,6 @@ PassIntoSort(GgScanOpaque *so, GgStream *stream)
 	tuplesort_performsort(state->sort);
 }
 
-/*
- * Where several indexes are searched together, the nearest of all so far say how far the others
- * need to look.
- */
 static void
 FirstPass(GgScanOpaque *so, GgStream *stream)
 {
@@ -505,6 +501,7 @@ FirstPass(GgScanOpaque *so, GgStream *stream)
 	some = Min(Max(some, all / FIRST_SHARE), Min(room, all));
 	state->batch = MemoryContextAllocHuge(so->context, Max(some, 1) * sizeof(uint64));
 	state->batch_cap = (uint32) some;
+	/* of several indexes the nearest of all so far say how far the others need to look */
 	if (so->together)
 		state->cutoff = GgReach(so, stream);
 	if (some < all && all <= room && isinf(state->cutoff))

@@ -31,6 +31,7 @@ void
 GgAimNearest(GgNearest *nearest, uint32 most)
 {
 	nearest->most = Min(most, nearest->room);
+	nearest->count = Min(nearest->count, nearest->most);
 }
 
 void

@@ -25,10 +25,11 @@
 /*
  * What a scan is told of the key.  The marks are the collation of its order, and so that of its
  * scan key.  Distances have no use for one, PostgreSQL passes it on as it is, to parallel workers,
- * too, and no collation has so low a number.
+ * too, and no collation has so low a number.  Any mark but GG_KEY_RANGE has
+ * the order be strict, whatever gpugraph.iterative_scan says when the plan runs.
  */
 #define GG_KEY_EXACT		0x1	/* the order is to be strict, and that of the operator's values */
-#define GG_KEY_OTHER		0x2	/* the key is not the distance itself */
+#define GG_KEY_OTHER		0x2	/* the key is not the distance itself, or a node groups rows */
 #define GG_KEY_NULLS_FIRST	0x4	/* rows with NULL vectors come first */
 #define GG_KEY_NANS_FIRST	0x8	/* then come zero vectors */
 #define GG_KEY_RANGE		0x10	/* no order: all rows within a distance (range_path.c) ... */

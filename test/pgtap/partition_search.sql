@@ -79,7 +79,7 @@ SELECT is_same('SELECT q, n.* FROM queries, LATERAL (SELECT id FROM parts WHERE 
 	ORDER BY parts.val <-> queries.val LIMIT 5) n', 'LATERAL, pruned for each row');
 -- settings that change between two rescans: the lists that all partitions share grow
 SELECT is_same($$SELECT q, n.* FROM (SELECT q, val,
-	set_config('gpugraph.itopk_size', CASE WHEN q % 2 = 0 THEN '16' ELSE '1024' END, true),
+	set_config('gpugraph.itopk_size', CASE WHEN q % 2 = 0 THEN '32' ELSE '1024' END, true),
 	set_config('gpugraph.target_recall', CASE WHEN q % 2 = 0 THEN '0' ELSE '0.99' END, true)
 	FROM (SELECT * FROM queries ORDER BY q % 4, q OFFSET 0) s) q,
 	LATERAL (SELECT id FROM parts ORDER BY parts.val <-> q.val LIMIT 5) n$$,
