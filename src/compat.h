@@ -119,7 +119,7 @@ GgMayTruncate(Relation heap)
 #define GgVacuumDelayPoint()	vacuum_delay_point()
 #endif
 
-/* Mark a path to be taken only where there is no other; is it?  Before 18 costs alone do that. */
+/* Mark a path as disabled; is it?  Before 18 there is no such mark, and costs alone say it. */
 #if PG_VERSION_NUM >= 180000
 #define GgDisablePath(path)		((path)->disabled_nodes = 2)
 #define GgIsDisabled(path)		((path)->disabled_nodes > 0)
@@ -137,7 +137,7 @@ GgMayTruncate(Relation heap)
 #define GgSetKeyAscends(key)	((key)->pk_strategy = BTLessStrategyNumber)
 #endif
 
-/* The members of an equivalence class, those of a table that is a child included. */
+/* Iterate over the members of an equivalence class, those for child tables among them. */
 #if PG_VERSION_NUM >= 180000
 typedef EquivalenceMemberIterator GgMemberIterator;
 #define GgBeginMembers(it, ec, relids)	setup_eclass_member_iterator(it, ec, relids)
@@ -178,8 +178,8 @@ GgIsDeclaredNotNull(Oid relid, AttrNumber column)
 }
 
 /*
- * Is a column of the table NOT NULL, so that no row has a NULL there?  From 18 on that may be
- * declared of a column that was not checked, which the planner's table leaves out.
+ * Is a column of the table NOT NULL, so that no row has a NULL there?  From 18 on a column may be
+ * declared NOT NULL though its rows were not checked; rel->notnullattnums has no such column.
  */
 static inline bool
 GgColumnIsNotNull(const RelOptInfo *rel, Oid relid, AttrNumber column)
@@ -206,8 +206,8 @@ GgColumnIsNotNull(const RelOptInfo *rel, Oid relid, AttrNumber column)
 #endif
 
 /*
- * Have a function print fields of a plan's nodes in EXPLAIN, from 18 on.  Returns the one before,
- * which it has to call.
+ * From 18 on, have EXPLAIN call a function that prints fields of a plan's nodes.  Returns the
+ * function that was there before, which the new one has to call; NULL: there was none.
  */
 #if PG_VERSION_NUM >= 180000
 typedef explain_per_node_hook_type GgExplainNodeHook;
@@ -246,7 +246,7 @@ GgReturnRoutine(const IndexAmRoutine *routine)
 #endif
 }
 
-/* Give a query the entry of another one's table, with the rights on it, which 16 has apart. */
+/* Make `entry` of `from` the only one of `to`, with its rights, which are apart from 16 on. */
 static inline void
 GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 {
@@ -275,7 +275,7 @@ GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 #define GG_PLANNER_ARGUMENTS	parse, query_string, cursor_options, params
 #endif
 
-/* Up to 17 who runs the executor says whether that is the only time. */
+/* Parameters of ExecutorRun().  Up to 17 the last one says whether it is called only once. */
 #if PG_VERSION_NUM >= 180000
 #define GG_RUN_PARAMETERS \
 	QueryDesc *query, ScanDirection direction, uint64 count
@@ -299,7 +299,7 @@ GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 #define GG_TABLE_ARGUMENTS		root, table_oid, inhparent, rel
 #endif
 
-/* A table's scan, a worker's part of a parallel one, and fetches of rows that an index names. */
+/* Begin a table's scan, a worker's part of a parallel one, or fetches of an index's rows. */
 #if PG_VERSION_NUM >= 190000
 #define GgBeginTableScan(heap, snapshot)	table_beginscan(heap, snapshot, 0, NULL, SO_NONE)
 #define GgBeginParallelScan(heap, shared)	table_beginscan_parallel(heap, shared, SO_NONE)
@@ -332,7 +332,7 @@ GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 #define GgInitScanSlot(estate, node, desc, ops) ExecInitScanTupleSlot(estate, node, desc, ops)
 #endif
 
-/* The elements of an array, one after the other. */
+/* Read the elements of an array one after the other. */
 #if PG_VERSION_NUM >= 190000
 #define GgSetUpArray(next, array, length, by_value, align) \
 	array_iter_setup(next, array, length, by_value, align)
@@ -343,7 +343,7 @@ GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 	array_iter_next(next, isnull, i, length, by_value, align)
 #endif
 
-/* A local time in the session's time zone.  overflow tells beyond which end of all times it is. */
+/* Local time to timestamptz, by the session's zone.  *overflow: -1 too early, 1 too late, or 0. */
 #if PG_VERSION_NUM >= 190000
 static inline TimestampTz
 GgDateToLocal(DateADT date, int *overflow)
@@ -376,7 +376,7 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 #define GgSetChecksum(page, blkno)	PageSetChecksumInplace(page, blkno)
 #endif
 
-/* An index scan as an IndexScan node begins it. */
+/* Begin an index scan as an IndexScan node does. */
 #if PG_VERSION_NUM >= 190000
 #define GgBeginIndexScan(node) \
 	index_beginscan((node)->ss.ss_currentRelation, (node)->iss_RelationDesc, \
@@ -401,7 +401,7 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 #define GgMatchingSubplans(prune)	ExecFindMatchingSubPlans(prune, false)
 #endif
 
-/* Does a MergeAppend prune at run time?  Begin it, for n subplans. */
+/* Does a MergeAppend prune at run time?  Begin the pruning of its n subplans. */
 #if PG_VERSION_NUM >= 180000
 #define GgPrunes(merge)			((merge)->part_prune_index >= 0)
 #define GgBeginPruning(node, merge, n, valid) \
@@ -413,7 +413,7 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 	ExecInitPartitionPruning(node, n, (merge)->part_prune_info, valid)
 #endif
 
-/* May a snapshot be refused what VACUUM has removed since? */
+/* May a scan fail because VACUUM has removed what its old snapshot still sees? */
 #if PG_VERSION_NUM >= 170000
 #define GG_SNAPSHOTS_GROW_OLD	false
 #else
@@ -443,7 +443,7 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 #define GgNumberOfGroup(table, entry)	((uint64 *) &(entry)->additional)
 #endif
 
-/* A condition by which a window's run ends: number op operand, or operand op number. */
+/* A run condition, where a WindowAgg ends if it fails: number op operand, or operand op number. */
 typedef struct GgRunCondition
 {
 	Oid			opno;
@@ -474,12 +474,12 @@ GgReadRunCondition(const void *condition)
 }
 #endif
 
-/* The pages of a bitmap, in order. */
+/* A page of a bitmap.  GgBitmapNext() brings them in order; false: there is no other. */
 typedef struct GgBitmapPage
 {
 	BlockNumber block;
-	bool		lossy;			/* which of its rows is not known */
-	int			ntuples;		/* else these */
+	bool		lossy;			/* the bitmap knows the page alone, and no offsets */
+	int			ntuples;		/* of offsets; 0 where it is lossy */
 	OffsetNumber offsets[MaxHeapTuplesPerPage];
 } GgBitmapPage;
 
@@ -518,7 +518,7 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 	return true;
 }
 
-/* A scan of an index by so many conditions, in the order of so many distances. */
+/* Begin a scan of an index by so many conditions, in the order of so many distances. */
 #if PG_VERSION_NUM >= 190000
 #define GgBeginScan(heap, index, snapshot, nkeys, norders) \
 	index_beginscan(heap, index, snapshot, NULL, nkeys, norders, SO_NONE)
@@ -537,7 +537,7 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 #define GgToastSnapshot(own)	(init_toast_snapshot(own), (own))
 #endif
 
-/* The next value of a sorted list of datums; one that is passed by reference is the caller's. */
+/* The next datum of a tuplesort; one that is passed by reference is the caller's to free. */
 #if PG_VERSION_NUM >= 160000
 #define GgTuplesortGetDatum(state, value, isnull) \
 	tuplesort_getdatum(state, true, true, value, isnull, NULL)
@@ -564,9 +564,9 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 #endif
 
 /*
- * The table that a table is to take the place of, or itself.  REPACK (CONCURRENTLY), from 19 on,
- * builds the indexes on a table that it names after the OID of the other one, whose lock it holds.
- * A table that a user names so has an owner who may see no more by it.
+ * The table whose place a table is to take, or the table itself.  From 19 on REPACK (CONCURRENTLY)
+ * builds the indexes on a new table, named after the OID of the old one, whose lock it holds.  A
+ * user may name a table so, too.  It counts only where both have one owner, who sees no more by it.
  */
 static inline Oid
 GgTableInPlace(Relation heap)
@@ -772,7 +772,7 @@ GgWriteRun(Relation rel, BlockNumber start, Page *pages, int npages,
 		int			count = (int) Min(npages, RELSEG_SIZE - start % RELSEG_SIZE);
 
 #if PG_VERSION_NUM >= 170000
-		/* smgr takes more blocks for a write across files and fails; some systems allow but 16 */
+		/* smgr fails with more than PG_IOV_MAX, as for a write across files; it may be but 16 */
 		count = Min(count, PG_IOV_MAX);
 		smgrwritev(RelationGetSmgr(rel), MAIN_FORKNUM, start, (const void **) pages, count, true);
 #else

@@ -40,7 +40,7 @@ NewOptions(Oid indexid)
 	return (GgOptions *) options;
 }
 
-/* Options that are as before are not looked at: whoever has some that do not fit may RENAME. */
+/* Check an index's options if they are new: who has some that do not fit may still RENAME. */
 static void
 CheckIndex(Relation index)
 {

@@ -40,7 +40,7 @@
 #define HINT_DELTA_SEALS	4
 #define HINT_DELTA_SHARE	0.1
 
-/* Merging leaves no more than this where memory suffices (maintain/policy.c). */
+/* Merging leaves no more segments than this where memory suffices (maintain/policy.c). */
 #define HINT_SEGMENTS		5
 
 /* What the pages of an index say. */
@@ -48,18 +48,18 @@ typedef struct Contents
 {
 	Relation	index;
 	int64		bytes;			/* -1: not known */
-	bool		known;			/* all of the following */
+	bool		known;			/* what follows is, but for error and reindex */
 	int64		rows;			/* of segments and delta, dead ones included */
 	int64		delta_rows;
-	int64		seal_rows;		/* by default */
+	int64		seal_rows;		/* that a seal takes by default */
 	int64		dead_rows;
 	int			segments;
 	const char *storage;
 	int			algorithm;		/* gg_algorithm of the last build */
-	uint32		left_out;		/* GG_LEAVES_NOTHING_OUT: rows that it may have left out */
+	uint32		left_out;		/* GG_FEATURE_NO_*: of rows that the index may lack */
 	char	   *error;			/* why the pages could not be read; else NULL */
-	bool		reindex;		/* a REINDEX mends that */
-	bool		no_codes;		/* a build would make some by itself */
+	bool		reindex;		/* a REINDEX mends the error */
+	bool		no_codes;		/* it has none, and a build would make some */
 	const GgCalibration *calibration;	/* NULL: recall was not measured */
 	GgForm		cpu_form;
 } Contents;
@@ -239,7 +239,7 @@ NameOfBy(int by)
 
 PG_FUNCTION_INFO_V1(gpugraph_get_index);
 
-/* A row of NULLs for what is no gpugraph index: it may have been dropped a moment ago. */
+/* What is no gpugraph index gets a row, mostly of NULLs: it may have been dropped just now. */
 Datum
 gpugraph_get_index(PG_FUNCTION_ARGS)
 {
@@ -283,7 +283,7 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(gpugraph_stat_get_recall);
 
-/* A row for each day on which the recall of the index was measured, of who may see its contents. */
+/* A row for each day on which an index's recall was measured, if the user may see its contents. */
 Datum
 gpugraph_stat_get_recall(PG_FUNCTION_ARGS)
 {

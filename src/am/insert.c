@@ -256,8 +256,8 @@ DeltaAppend(Relation index, Relation heap, uint32 dimensions, const GgDeltaRow *
 }
 
 /*
- * What a statement's inserts need from the metapage.  None of it expires; RaiseLargestLength() says
- * why.
+ * What a statement's inserts need from the metapage.  None of it expires, not even the largest
+ * length: RaiseLargestLength() says why.
  */
 typedef struct InsertCache
 {
@@ -387,7 +387,7 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 	old = MemoryContextSwitchTo(context);
 
 	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
-	/* those of this value; DeltaAppend() compares them with those of the index */
+	/* the dimensions of this value; DeltaAppend() compares them with those of the index */
 	cache->meta.dimensions = GgValueDimensions(cache->opclass, value);
 	row = palloc0(GgDeltaRowBytes(&cache->meta));
 	vector = GgDeltaVector(&cache->meta, row);

@@ -10,8 +10,8 @@
  * Merges replace segments meanwhile (maintain/flip.c), and beside inserts they do so all the time.
  * So ambulkdelete() remembers by id which segments it has gone through.  Of those that came since
  * it began, it reads only what a merge may have copied before it was cleared.  maintain/README,
- * "Beside VACUUM", has the protocol and why it ends.  Horizons leave VACUUM out, so its pages may
- * even be in use for something else by then, which their stamps tell.
+ * "Beside VACUUM", has the protocol and why it ends.  Horizons leave VACUUM out, so a page that it
+ * comes to may by then be in use for something else, which its stamp tells.
  *
  * Giving back makes the blocks FREE extents, in one WAL record with the directory change.  They are
  * parked under a transaction id that no snapshot had passed by then (GgParkingXid).  So once all
@@ -50,13 +50,13 @@ typedef struct VacuumState
 	Visit		visits[GG_MAX_SEGMENTS];	/* of all segments of meta */
 	uint64		delta_first;	/* of meta */
 	uint64		delta_end;		/* rows on pages from this one on came since it began */
-	bool		delta_done;		/* the pages before delta_end are */
+	bool		delta_done;		/* the pages before delta_end were gone through */
 	uint64		pages;			/* read */
 	uint64		late_pages;		/* of these, pages of segments that came since it began */
 } VacuumState;
 
 /*
- * Clear dead TIDs on one page, which has count of them at the given stride.  Returns how many are
+ * Clear dead TIDs on one page, which has count TIDs at the given stride.  Returns how many are
  * clear after this visit.
  */
 static uint32
@@ -95,7 +95,7 @@ VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
 	return cleared;
 }
 
-/* Read a page of what the directory that was last looked at names.  False: there is a new one. */
+/* Read and lock a page by the directory last looked at.  False: that is outdated, the page gone. */
 static bool
 VacuumReadPage(VacuumState *state, const GgArray *array, uint64 number, int lockmode,
 			   Buffer *buffer)
@@ -149,7 +149,7 @@ LookAgain(VacuumState *state)
 	FollowDirectory(state);
 }
 
-/* The same, with the metapage locked exclusively. */
+/* LookAgain(), and leave the metapage locked exclusively. */
 static Buffer
 LockDirectory(VacuumState *state)
 {
@@ -194,9 +194,9 @@ StoreSegmentDead(VacuumState *state, uint32 id, uint32 dead)
 }
 
 /*
- * Clear dead TIDs of a segment, unless it goes meanwhile.  Those of a segment that came meanwhile
- * are read without delay, so that VACUUM has done before the next merge of it has: that reads the
- * same pages, and more.
+ * Clear dead TIDs of a segment, unless it goes meanwhile.  A segment that came meanwhile (late) is
+ * read without delay, so that VACUUM is done with it before the next merge of it is: a merge reads
+ * the same pages, and more.
  */
 static void
 VacuumSegment(VacuumState *state, uint32 id, bool late, bool last)
@@ -398,10 +398,10 @@ AllRowsCleared(VacuumState *state, Buffer buffer)
 }
 
 /*
- * A run has ended.  Giving it back adds an entry to the directory for the rest of an extent on
- * either side.  Where there is no room for entries, only whole extents are given back; a run at the
- * delta's front may use all the room there is.  A row longer than a page may lie in two extents,
- * and is given back as a whole.
+ * Add a run that has ended to those to be given back.  That adds an entry to the directory for the
+ * rest of an extent on either side.  Where there is no room for entries, only whole extents are
+ * given back; a run at the delta's front may use all the room there is.  A row longer than a page
+ * may lie in two extents, and is given back as a whole.
  */
 static void
 EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns, int *room)
@@ -558,7 +558,7 @@ GiveBack(VacuumState *state)
 	if (nruns == 0 && !HasDeadSegment(meta))
 		return;
 
-	/* parallel mode does not allow to assign one */
+	/* parallel mode does not allow to assign a transaction id */
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
 	GgHold(GG_FAULT_HOLD_GIVE_BACK);

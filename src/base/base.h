@@ -50,7 +50,7 @@ typedef enum GgStorage
 /* What the option devices may be; a server has GG_MAX_DEVICES at most. */
 #define GG_MAX_WISHED_DEVICES	16
 
-/* Of codes: a build decides (GgBuildCodes()), and merges keep what is there. */
+/* GgOptions.codes: a build decides (GgBuildCodes()), and merges keep what is there. */
 #define GG_CODES_AUTO	(-1)
 
 typedef struct GgOptions
@@ -64,7 +64,7 @@ typedef struct GgOptions
 	int			devices;		/* that segments are to be spread over; 0: as many as it takes */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
-	int			codes;			/* beside vectors: gg_codes, or GG_CODES_AUTO; of storage, too */
+	int			codes;			/* beside vectors, as storage says: gg_codes, or GG_CODES_AUTO */
 	bool		learn_queries;
 
 	/* parameters of algorithms, as in gg_build_params; 0: the engine's default */
@@ -96,7 +96,7 @@ extern int	gg_itopk_size;
 extern double gg_target_recall; /* 0: none; else GG_LEAST_TARGET at least */
 extern int	gg_iterative_scan;	/* GgIterativeScan */
 extern int	gg_max_scan_tuples;
-extern int	gg_disabled;		/* GgSwitch, of which each is a bit */
+extern int	gg_disabled;		/* the bits of what is off (GgSwitch) */
 
 #define GG_LEAST_TARGET		0.5
 
@@ -152,7 +152,7 @@ GgCodedStorage(const GgOptions *options)
 		options->storage == GG_STORAGE_INT4 ? GG_CODES_INT4 : GG_CODES_NONE;
 }
 
-/* The same of codes. */
+/* The name of codes, "none" among them; NULL: none that is known. */
 extern const char *GgCodesName(int codes);
 
 /*
@@ -161,7 +161,7 @@ extern const char *GgCodesName(int codes);
  */
 extern const gg_engine *GgChooseEngine(void);
 
-/* The same, but the CPU engine where there is no device, also when the setting is "cuda". */
+/* GgChooseEngine(), but the CPU engine where there is no device, even if the setting is "cuda". */
 extern const gg_engine *GgAvailableEngine(void);
 
 /* Whether an open index is of this access method. */
@@ -218,13 +218,13 @@ pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, co
 
 /* ---- result.c ---------------------------------------------------------- */
 
-/* What a function of one row returns.  ereport(ERROR) where that has more columns than these. */
+/* The row type that an SQL function returns.  ereport(ERROR) where it has more than `columns`. */
 extern TupleDesc GgResultRow(FunctionCallInfo fcinfo, int columns);
 
-/* The same of a function of several rows, which go to the tuplestore. */
+/* GgResultRow() for a function of several rows, which go to its tuplestore (GgAddRow()). */
 extern ReturnSetInfo *GgInitRows(FunctionCallInfo fcinfo, int columns);
 
-/* A row that is put together column by column; zeros before. */
+/* A row that is put together column by column.  All of it is zero at first. */
 #define GG_ROW_COLUMNS	40
 
 typedef struct GgRow
@@ -242,10 +242,10 @@ GgPut(GgRow *row, bool known, Datum value)
 	row->values[row->count++] = value;
 }
 
-/* The same of a text, which NULL or an empty one stand for NULL. */
+/* The next column, a text.  No text (NULL) and an empty one both make it NULL. */
 extern void GgPutText(GgRow *row, const char *text);
 
-/* A row of all its columns as the result of a function, or among several. */
+/* Return a row that has all its columns as a function's result, or add it to several rows. */
 extern Datum GgRowDatum(TupleDesc desc, GgRow *row, int columns);
 extern void GgAddRow(ReturnSetInfo *result, GgRow *row, int columns);
 
@@ -258,14 +258,14 @@ extern void GgAddRow(ReturnSetInfo *result, GgRow *row, int columns);
  */
 extern bool GgServeInterrupts(bool *caught);
 
-/* The same as such a callback, with ctx that bool. */
+/* GgServeInterrupts() as such a callback, where ctx is `caught`. */
 extern bool GgIsInterrupted(void *ctx);
 extern void GgThrowInterrupts(bool caught);
 
 /*
  * Around what a callback of an engine does that may throw and takes long.  GgCheckInterrupts()
- * serves and returns there, and throws an ERROR where the engine has to return, never FATAL.
- * GgEnterCallback() returns what GgLeaveCallback() takes; call it, too, after an error was caught.
+ * serves requests there, and throws an ERROR where the engine has to return, never FATAL.
+ * GgLeaveCallback() takes what GgEnterCallback() returned.  Call it after a caught error, too.
  */
 typedef struct GgCallbackState
 {
@@ -280,8 +280,8 @@ extern void GgLeaveCallback(GgCallbackState state);
 extern void GgCheckInterrupts(void);
 
 /*
- * For calls that start a driver.  The driver's threads inherit the mask.  Without it the kernel
- * could give a signal to one of them, and PostgreSQL's handler would run there.
+ * Block all signals while a driver starts.  The driver's threads inherit the mask.  Without it the
+ * kernel could give a signal to one of them, and PostgreSQL's handler would run there.
  */
 extern void GgBlockSignals(sigset_t *before);
 extern void GgRestoreSignals(const sigset_t *before);
@@ -304,7 +304,7 @@ extern gg_status GgLookAtDevice(const gg_engine *engine, int device, gg_device_i
 /* Have func called when the context is reset or deleted, after an error, too. */
 extern void GgAtReset(MemoryContext context, MemoryContextCallbackFunction func, void *arg);
 
-/* Make an array so long, or a new one of NULL. */
+/* Make an array so many bytes long.  NULL: make a new one. */
 extern void *GgEnlarge(MemoryContext context, void *array, Size bytes);
 
 /* Have an array of count elements, which has room for `room` of them, take one more. */

@@ -35,7 +35,7 @@ PostmasterIsGone(void)
 	return IsUnderPostmaster && !PostmasterIsAlive();
 }
 
-/* As in ProcessInterrupts(), but the next CHECK_FOR_INTERRUPTS() ends the session. */
+/* As in ProcessInterrupts(), but it is the next CHECK_FOR_INTERRUPTS() that ends the session. */
 static void
 CheckClient(void)
 {
@@ -65,7 +65,7 @@ ServePending(void)
 		GgProcessParallelMessages();
 }
 
-/* InterruptHoldoffCount of the work that a callback does, without locks; -1: none does any. */
+/* InterruptHoldoffCount of a callback's work while it holds no lock; -1: no callback works. */
 static int	callback_holdoff = -1;
 
 GgCallbackState
@@ -79,7 +79,7 @@ GgEnterCallback(void)
 	return state;
 }
 
-/* An error has reset InterruptHoldoffCount. */
+/* An error may have reset InterruptHoldoffCount, so it is set, too. */
 void
 GgLeaveCallback(GgCallbackState state)
 {
@@ -87,7 +87,7 @@ GgLeaveCallback(GgCallbackState state)
 	InterruptHoldoffCount = state.holdoff_before;
 }
 
-/* As CHECK_FOR_INTERRUPTS(), nothing is done while a lock is held. */
+/* As by CHECK_FOR_INTERRUPTS(), no request is served while a lock is held. */
 static void
 CheckInCallback(void)
 {

@@ -98,14 +98,14 @@ typedef struct Option
 	double		most;
 	const char *text;
 	gg_algorithm owner;			/* a parameter of this algorithm; 0: of none */
-	relopt_enum_elt_def *names; /* of an enum's values ... */
-	const char *hint;			/* ... and what tells them */
+	relopt_enum_elt_def *names; /* of an enum's values */
+	const char *hint;			/* for an error: the names that are valid */
 } Option;
 
 #define OPTION(name, type, lock) \
 	(#name), offsetof(GgOptions, name), RELOPT_TYPE_##type, lock##Lock
 
-/* 0 is outside the range of each algorithm's parameters, and means that it is not set. */
+/* 0 is outside the range of each algorithm's parameters, and says that one is not set. */
 static const Option index_options[] = {
 	{OPTION(graph_degree, INT, AccessExclusive),
 		GG_DEFAULT_GRAPH_DEGREE, GG_MIN_GRAPH_DEGREE, GG_MAX_GRAPH_DEGREE,
@@ -232,8 +232,8 @@ GgEndSettings(void)
 }
 
 /*
- * Was a setting given here?  The settings of a parallel worker are its leader's, and those of files
- * its postmaster's, but where a session loads the library itself.
+ * Was a setting given in this process?  A parallel worker has its leader's settings.  Settings of
+ * files are the postmaster's, unless this session is just loading the library itself.
  */
 static bool
 IsGiven(GucSource source)
@@ -409,7 +409,7 @@ CheckOwner(const GgOptions *options, const Option *option)
 						 GgAlgorithmName(option->owner))));
 }
 
-/* GRNND's pools have room for a node's edges, and for what they start with. */
+/* GRNND's pools must have room for a node's edges, and for what they start with. */
 static void
 CheckPool(const GgOptions *options)
 {

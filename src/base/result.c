@@ -4,7 +4,7 @@
  *
  * After an update of the library a database has the functions of the version before until ALTER
  * EXTENSION gpugraph UPDATE.  Their rows have the first of our columns: versions add others behind
- * them (test/README, SQL objects).  A function that has more is of a later version.
+ * them (test/README, SQL objects).  A function that has more columns is of a later version.
  */
 #include "base/base.h"
 

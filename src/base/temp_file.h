@@ -17,7 +17,7 @@
 typedef struct GgTempFile
 {
 	File		file;
-	int			fd;				/* of our own: PostgreSQL closes and reopens its */
+	int			fd;				/* our own: PostgreSQL closes and reopens its own */
 	char	   *start;			/* NULL: there is no file */
 	Size		bytes;			/* mapped; what is touched must be reserved before */
 	Size		reserved;		/* by GgGrowTempFile() */
@@ -31,7 +31,7 @@ typedef struct GgScratch
 {
 	GgTempFile	files[GG_SCRATCH_FILES];
 	int			nfiles;
-	bool		outlive;		/* their transactions */
+	bool		outlive;		/* the files outlive their transactions */
 } GgScratch;
 
 /* Does temp_file_limit allow a file of this size? */
@@ -40,7 +40,7 @@ extern bool GgTempFileAllowed(double bytes);
 /*
  * Make a file, of which nothing is reserved yet.  It lies in the temporary tablespaces or, where it
  * outlives the transaction, in the database's tablespace; then there need be no transaction.
- * ereport(ERROR).
+ * ereport(ERROR) where that fails.
  */
 extern void GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives);
 
@@ -51,21 +51,24 @@ extern void GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives);
 extern void GgReserveTempFile(int fd, Size offset, Size bytes);
 
 /*
- * The same of any file, memory without a name among them; what is counted is the caller's to see
- * to.  False: errno says why.
+ * Take space for a part of any file, also of a memfd.  Nothing is counted against a limit: that is
+ * the caller's to do.  False: errno says why.
  */
 extern bool GgReserveFile(int fd, Size offset, Size bytes);
 
 /*
- * A file of another process of the same user, by its number there.  -1: errno says why.  Threads
- * may call it.
+ * Open a file of another process of the same user, by its number there.  -1: errno says why.
+ * Threads may call it.
  */
 extern int	GgOpenFileOf(int pid, int fd);
 
-/* All bytes up to this one are reserved from now on; counts as above. */
+/* Reserve all bytes of the file up to this one, as GgReserveTempFile() does. */
 extern void GgGrowTempFile(GgTempFile *temp, Size bytes);
 
-/* NULL: there is none.  After an error PostgreSQL removes the file; remove: not after an error. */
+/*
+ * Unmap the file, if there is one.  remove: also remove it.  After an error PostgreSQL does that,
+ * so pass false; a file that outlives its transaction is removed here even then.
+ */
 extern void GgUnmapTempFile(GgTempFile *temp, bool remove);
 
 /*

@@ -13,8 +13,9 @@
  * No answer depends on the bitmap: it only says which rows need not be looked at.  That is why
  * nothing is rechecked here, whatever the bitmap says of recheck, and why a bitmap may be left out.
  *
- * It is left out where its TIDs take more memory than a hash table may.  The index then brings all
- * rows, nearest first, and those that fail the filter are dropped: as without a bitmap.
+ * It is left out where its TIDs take more memory than a hash table may, or where it is lossy for a
+ * table that is no heap.  The index then brings all rows, nearest first, and those that fail the
+ * filter are dropped: as without a bitmap.
  *
  * A page that the bitmap knows as a whole ("lossy") stands for the rows that its line pointers
  * name.  So it is read, as a bitmap heap scan would do.  The line pointers of tuples that only
@@ -40,7 +41,7 @@ typedef struct BitmapScanState
 	/* what the bitmap said; kept while its own parameters do not change */
 	MemoryContext context;		/* of tids */
 	bool		read;
-	bool		unbounded;		/* too many TIDs: all rows */
+	bool		unbounded;		/* the bitmap is left out: all rows */
 	uint64	   *tids;			/* gg_tid_key()s, ascending */
 	uint32		ntids;
 	uint32		tids_cap;
@@ -51,7 +52,7 @@ typedef struct BitmapScanState
 	uint64		exact_pages;
 	uint64		lossy_pages;
 	uint64		total_tids;
-	uint64		unrestricted;	/* bitmaps with too many TIDs */
+	uint64		unrestricted;	/* bitmaps that were left out */
 } BitmapScanState;
 
 uint32
@@ -115,7 +116,7 @@ AddPage(BitmapScanState *state, BlockNumber block)
 
 /*
  * Ask the other indexes.  Pages come in order, so the TIDs do.  A bitmap may go beyond the end of
- * the table (BRIN's ranges do).  Rows that were added behind it since are not visible to us.
+ * the table (BRIN's ranges do).  Rows that were added behind that end since are not visible to us.
  */
 static void
 ReadBitmap(BitmapScanState *state)
@@ -163,8 +164,8 @@ ReadBitmap(BitmapScanState *state)
 /* ---- the index scan ----------------------------------------------------- */
 
 /*
- * Make the index scan ready for its first row, as it would do by itself, and restrict it.  Its keys
- * are evaluated, and the scan begun, before: both would undo a restriction.
+ * Make the index scan ready for its first row, as it would do by itself, and restrict it.  To
+ * evaluate its keys and to begin it would undo a restriction, so both are done first.
  */
 static void
 RestrictScan(BitmapScanState *state)

@@ -4,7 +4,7 @@
  *
  * A query of a thousand partitions asks a device for lists of all of their indexes, and returns
  * rows of a few.  To begin an index scan, read its directory and look up the resident takes some
- * 10 us.  Most of it says what it said the time before.  So a session keeps what a scan asked for,
+ * 10 us.  Most of that is as it was the time before.  So a session keeps what a scan asked for,
  * while the index answers for itself that nothing has changed:
  *
  *	the relation	A message of the relation cache ends what is known.  Who wrote rows that a
@@ -13,12 +13,12 @@
  *					it is enough to look for messages after the snapshot was taken, and the index
  *					need not be locked.  Its table is.
  *	the directory	Generation, delta and VACUUM's epoch are read from the metapage, in the buffer
- *					where it was.  Is it not there any more, nothing is known.
+ *					where it was.  If it is not there any more, nothing is known.
  *	the resident	is named with its serial.  A device that has it no more says so.
  *	settings		are compared.
  *
- * Nothing is kept of a scan that has to do more than to ask one device: of a delta that the device
- * does not have all of, of queries to be learned from.
+ * Nothing is kept of a scan that has to do more than to ask one device, as it has where a device
+ * lacks a part of the delta, or where queries are learned from.
  *
  * The first lists of many scans of one query come by one request to a device.  A scan that is not
  * answered here asks for itself.  A closed search is of an index whose lists are known from an
@@ -38,7 +38,7 @@
 #include "engine/keys.h"
 #include "engine/request.h"
 
-/* Of several devices another one may have a copy, so that it is looked up from time to time. */
+/* Uses of what is known before a new lookup: of several devices another may have a copy then. */
 #define USES_OF_SEVERAL		100
 
 /* What a scan's first request depends on, beside the index.  Without padding. */
@@ -288,7 +288,7 @@ GgAskTogether(IndexScanDesc *scans, int nscans, GgClosedSearch **searches, int n
 		asks[n] = (GgAsk) {.request = searches[i]->ask.request, .queries = query};
 		parts[n++] = searches[i]->ask.part;
 	}
-	/* where a resident is gone by the time that it is asked, its lists are lost */
+	/* a resident that is gone by the time it is asked gives no lists: its scan asks by itself */
 	for (int i = 0; i < nscans; i++)
 	{
 		GgScanOpaque *so = (GgScanOpaque *) scans[i]->opaque;

@@ -13,9 +13,9 @@
 
 typedef struct GgNodeKind
 {
-	CustomScanMethods plan;		/* first: of the plan's node, which is all that a copy knows */
+	CustomScanMethods plan;		/* first: the methods of a plan's node point to it */
 	CustomExecMethods exec;
-	Size		state_bytes;	/* of what begins with a CustomScanState */
+	Size		state_bytes;	/* of the state, which begins with a CustomScanState */
 } GgNodeKind;
 
 #define GG_NODE_NAMES(name) \
@@ -25,13 +25,13 @@ typedef struct GgNodeKind
 /* The children of its plan are an IndexScan and the plan of a bitmap. */
 extern const GgNodeKind gg_bitmap_scan;
 
-/* Those of its plan are the children of the MergeAppend that it has in custom_private. */
+/* The children of its plan are those of the MergeAppend that it has in custom_private. */
 extern const GgNodeKind gg_partitions;
 
 /*
- * The plan has one child, whose columns are those of custom_scan_tlist, but for a last one of it
- * that may be the row's number in its group.  The first of them make a group.  custom_private:
- * lists of their operators, of their collations, and of how many rows a group has at most.
+ * The plan has one child, whose columns are those of custom_scan_tlist.  The list may have one more
+ * at the end, the row's number in its group.  The first columns make a group.  custom_private:
+ * lists of their operators, of their collations, and of the most rows that a group may have.
  */
 extern const GgNodeKind gg_first_of_group;
 
@@ -69,8 +69,8 @@ GgReScanChildren(CustomScanState *css)
 }
 
 /*
- * The row of the child as one of the node's own.  What reads it knows the kind of its slot, and not
- * of the child's.  Columns that the child does not have are 0.
+ * Put the child's row into the node's own slot.  Expressions that read it were made for the kind of
+ * that slot, not of the child's.  Columns that the child does not have are 0.
  */
 static inline TupleTableSlot *
 GgPassOn(CustomScanState *css, TupleTableSlot *slot)
@@ -106,10 +106,10 @@ GgMakeNodeState(CustomScan *plan)
 /* How many TIDs a bitmap scan holds in memory; a bitmap of more is left out. */
 extern uint32 GgMostBitmapTids(void);
 
-/* Is it a gg_partitions?  The executor will ask for `limit` rows of it; 0: not known. */
+/* Tell a gg_partitions how many rows are asked of it; 0: not known.  False: it is none. */
 extern bool GgTellPartitions(PlanState *node, uint32 limit);
 
-/* A nested loop: where its outer side reads ahead, that is to know the inner side's scan. */
+/* Where the outer side of a nested loop reads ahead, tell it the scan of the inner side. */
 extern void GgTellReadAhead(const PlanState *join);
 
 /* Is the scan's query this parameter of a nested loop? */

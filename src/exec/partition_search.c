@@ -55,11 +55,11 @@ typedef struct Partition
 {
 	Plan	   *plan;
 	PlanState  *state;			/* NULL: the node has not begun */
-	bool		ours;			/* it has, and scans a gpugraph index */
+	bool		ours;			/* the node has begun, and scans a gpugraph index */
 	bool		searched;		/* its scan has begun */
-	bool		fetched;		/* its next row, which is in the slot */
+	bool		fetched;		/* its next row is fetched, and in the slot */
 	bool		late;			/* it has only rows left that were found late */
-	double		least;			/* where it was not: that row has this distance at least */
+	double		least;			/* where not fetched: the next row has this distance at least */
 	TupleTableSlot *slot;
 	GgKnown    *known;			/* of its index, where it may stay closed; or NULL */
 	GgClosedSearch *closed;		/* whose answer the scan is to take over; or NULL */
@@ -79,7 +79,7 @@ typedef struct PartitionsState
 	AttrNumber	distance;		/* the column that the order is by */
 	ExprState  *query;
 	binaryheap *heap;			/* numbers of partitions */
-	GgNearest  *nearest;		/* NULL where it is not known how many matter */
+	GgNearest  *nearest;		/* NULL: how many matter is not known, or too many do */
 	IndexScanDesc *scans;		/* those that begin */
 	MemoryContext context;		/* of closed searches */
 
@@ -280,7 +280,7 @@ PrepareOthers(PartitionsState *node)
 	return n;
 }
 
-/* Searches that no device has answered do not stay closed. */
+/* Give up closed searches that no device has answered.  Returns how many. */
 static int
 CountUnanswered(PartitionsState *node)
 {
@@ -299,8 +299,8 @@ CountUnanswered(PartitionsState *node)
 }
 
 /*
- * With gpugraph.target_recall each index has a list of its own, and all together have one as long
- * as the longest.
+ * With gpugraph.target_recall each index has a list of its own length.  All share as many distances
+ * as the longest of these lists has, or one for LIMIT.
  */
 static void
 AimTogether(PartitionsState *node, int nscans)
@@ -383,7 +383,7 @@ Leave(Partition *partition)
 static void
 BeginAll(PartitionsState *node)
 {
-	/* half of it is handed out before walks go on; see GgHandedReach() */
+	/* half of a list is handed out before walks go on; see GgHandedReach() */
 	const uint64 most = Max((uint64) (gg_target_recall > 0 ? MOST_NEAREST : gg_itopk_size),
 							GG_LIMITED_WALK(node->limit));
 
@@ -405,7 +405,7 @@ BeginAll(PartitionsState *node)
 	node->begun = true;
 }
 
-/* Fetch the next row of the partition that is first, or see that it has another place. */
+/* Fetch the next row of the first partition; a closed one is opened, and may get another place. */
 static void
 FetchFirst(PartitionsState *node)
 {
@@ -475,7 +475,7 @@ BeginCore(const MergeAppend *plan, List *children, EState *estate, int eflags)
 	return ExecInitNode((Plan *) merge, estate, eflags);
 }
 
-/* The partitions that are left where the plan begins, and where it is known, those that stay. */
+/* List the partitions that are left where the plan begins: valid, unless they are pruned later. */
 static void
 ListPartitions(PartitionsState *node, const MergeAppend *merge, List *children)
 {
@@ -492,7 +492,7 @@ ListPartitions(PartitionsState *node, const MergeAppend *merge, List *children)
 		n = list_length(children);
 		left = bms_add_range(NULL, 0, n - 1);
 	}
-	/* of none there is nothing to find out */
+	/* where no partition is left there is nothing to find out */
 	if (n > 0 && (node->pruning == NULL || !node->pruning->do_exec_prune))
 		node->valid = bms_add_range(NULL, 0, n - 1);
 	node->partitions = palloc0(Max(n, 1) * sizeof(Partition));
@@ -500,7 +500,7 @@ ListPartitions(PartitionsState *node, const MergeAppend *merge, List *children)
 		node->partitions[node->npartitions++].plan = list_nth(children, i);
 }
 
-/* The query, which is that of all scans. */
+/* The query, which all scans share; NULL: no partition may stay closed. */
 static ExprState *
 InitQuery(PartitionsState *node)
 {
@@ -516,7 +516,7 @@ InitQuery(PartitionsState *node)
 }
 
 /*
- * Does a parallel plan tell what each node did?  Workers tell it of nodes that the leader has, too.
+ * Does a parallel plan measure its nodes?  Workers then report on nodes that the leader has, too.
  */
 static bool
 TellsAllNodes(const EState *estate)

@@ -35,14 +35,14 @@ typedef struct ReadAhead
 	const List *params;			/* NestLoopParams of the join */
 	bool		knows_keys;		/* those of the scan, for any outer row */
 	ScanKeyData *keys;			/* as the scan has them */
-	IndexRuntimeKeyInfo *runtime_keys;	/* of these: by expressions */
+	IndexRuntimeKeyInfo *runtime_keys;	/* of the keys that expressions give */
 	int			nruntime;
 	GgListsAhead *lists;
 	MemoryContext context;		/* of rows */
 	MinimalTuple *rows;
 	uint32		nrows;
 	uint32		next;			/* of these */
-	uint32		most;			/* that were read at a time */
+	uint32		most;			/* rows that were read the last time */
 	bool		ended;			/* the outer side has no other row */
 	TupleTableSlot *slot;		/* of a row that was kept */
 	uint64		nqueries;		/* for EXPLAIN: that were answered with others ... */
@@ -56,7 +56,7 @@ RowsToRead(ReadAhead *state)
 	GgScanOpaque *so;
 	uint32		room;
 
-	/* it begins with the first row */
+	/* the inner scan begins with the first outer row */
 	if (state->scan == NULL || state->scan->iss_ScanDesc == NULL)
 		return 1;
 	so = (GgScanOpaque *) state->scan->iss_ScanDesc->opaque;
@@ -93,7 +93,7 @@ KeysOf(ReadAhead *state, TupleTableSlot *slot)
 	return keys;
 }
 
-/* The row and its query: returns the bytes that they take. */
+/* Keep the row and its query.  Returns the bytes that they take. */
 static Size
 KeepRow(ReadAhead *state, TupleTableSlot *slot)
 {
@@ -118,7 +118,7 @@ KeepRow(ReadAhead *state, TupleTableSlot *slot)
 	return bytes + row->t_len;
 }
 
-/* Read rows, within work_mem, and ask for their lists.  For passes nothing is to be asked. */
+/* Read rows, within work_mem, and ask for their lists; a pass is made when a scan wants it. */
 static void
 ReadRows(ReadAhead *state, uint32 most)
 {
@@ -244,7 +244,7 @@ FindScan(PlanState *state, void *context)
 	return wanted->scan != NULL || planstate_tree_walker(state, FindScan, context);
 }
 
-/* Parameters as they stand, constants, or an array of these? */
+/* Is it a parameter as it stands, a constant, or an array of such? */
 static bool
 IsPlain(const Node *expr)
 {
@@ -261,8 +261,8 @@ IsPlain(const Node *expr)
 }
 
 /*
- * Copy the scan's keys.  They are known if each that differs by row is plain.
- * Those of the order are among the scan's runtime keys, too.
+ * Copy the scan's keys.  They are known if each that differs by row is plain.  The scan's runtime
+ * keys have those of the order, too, which are left out.
  */
 static void
 CopyKeys(ReadAhead *state)

@@ -10,7 +10,7 @@
 
 #include "access/genam.h"
 
-/* What is known of an index; NULL: nothing.  Its metapage is fetched into the cache meanwhile. */
+/* What is known of an index; NULL: nothing.  The processor begins to fetch its metapage. */
 typedef struct GgKnown GgKnown;
 extern GgKnown *GgFindKnown(Oid index);
 
@@ -18,9 +18,9 @@ extern GgKnown *GgFindKnown(Oid index);
 typedef struct GgClosedSearch GgClosedSearch;
 
 /*
- * Begin a search for what a scan of the index would plan, which the executor takes `limit` rows of,
- * and filters none.  NULL: that is not known, or it takes the query in another form than the search
- * `like`, unless that is NULL.  To be called after the query's snapshot was taken, and after
+ * Make a closed search for what a scan of the index would ask for, of which the executor takes
+ * `limit` rows and drops none.  NULL: that is not known (any more), or `like` is a search that has
+ * the query in another form.  To be called after the query's snapshot was taken, and after
  * AcceptInvalidationMessages(), by who holds a lock of the table.
  */
 extern GgClosedSearch *GgBeginClosed(GgKnown *known, uint32 limit, const GgClosedSearch *like);
@@ -29,20 +29,20 @@ extern GgClosedSearch *GgBeginClosed(GgKnown *known, uint32 limit, const GgClose
 extern const float *GgQueryOfClosed(const GgClosedSearch *search, Datum value);
 
 /*
- * Ask devices for the first lists of scans that are prepared, and of closed searches, of many with
- * one request.  query: of the closed ones.
+ * Ask devices for the first lists of scans that are prepared, and of closed searches, with one
+ * request for many.  query: of the closed searches.
  */
 extern void GgAskTogether(IndexScanDesc *scans, int nscans, GgClosedSearch **searches,
 						  int nsearches, const float *query);
 
 extern bool GgIsAnswered(const GgClosedSearch *search);
 
-/* As GgLeastDistance(), of an answer. */
+/* What GgLeastDistance() says of a scan, by the answer of a closed search. */
 extern double GgLeastOfClosed(const GgClosedSearch *search);
 
 /*
- * The scan of that index is prepared by now.  It takes over the answer, unless it would ask for
- * something else.
+ * Hand the answer to the index's scan, which is prepared by now.  The scan takes it over, unless it
+ * would ask for something else.
  */
 extern void GgTakeClosed(IndexScanDesc scan, const GgClosedSearch *search);
 

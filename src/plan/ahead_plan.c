@@ -45,7 +45,7 @@ PlansAreSteady(const PlannedStmt *stmt, const List *plans)
 	return true;
 }
 
-/* What a node evaluates beside its columns and its filter, and children that are of its kind. */
+/* Is what only this kind of node has steady: expressions, children?  An unknown kind is not. */
 static bool
 NodeIsSteady(const PlannedStmt *stmt, const Plan *plan)
 {
@@ -145,7 +145,7 @@ QueryOf(const Plan *plan, List *params)
 	return found != NULL ? found : QueryOf(plan->righttree, params);
 }
 
-/* The node's rows are those of the plan. */
+/* Make the node above a plan, whose rows it hands on. */
 static Plan *
 MakeNode(Plan *outer, const NestLoopParam *query)
 {

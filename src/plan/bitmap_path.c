@@ -50,7 +50,7 @@ DeviceTime(double tuples, double matches, double row_bytes)
 	return requests * GgDeviceExactTime(tuples, 1, matches / requests, row_bytes);
 }
 
-/* Where it has codes alone, so many of the rows are measured here; limit: 0: not known. */
+/* DeviceTime() by codes alone, with the rows that the backend measures.  limit 0: not known. */
 static double
 RowlessTime(const GgMetaPageData *meta, double tuples, double matches, double limit)
 {
@@ -206,8 +206,8 @@ OrderedPaths(PlannerInfo *root, const RelOptInfo *rel)
 }
 
 /*
- * The best bitmap for the table's conditions.  NULL when no index has any, or when it would be left
- * out: to make it for nothing takes longer than not to (bitmap_scan.c).
+ * The best bitmap for the table's conditions.  NULL when no index can make one, or when the scan
+ * would leave it out (bitmap_scan.c): then it would be made for nothing.
  */
 static BitmapHeapPath *
 BitmapPath(PlannerInfo *root, const RelOptInfo *rel)
@@ -242,7 +242,7 @@ BitmapPath(PlannerInfo *root, const RelOptInfo *rel)
 
 /* ---- from the path to the plan ------------------------------------------ */
 
-/* Conditions without columns of the table are in a Result above the scan, and in one above us. */
+/* The plan below a Result that checks conditions without columns: one above us does so, too. */
 static Plan *
 BelowGate(Plan *plan)
 {

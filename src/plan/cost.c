@@ -35,7 +35,7 @@
  * Where a device has the index, times are those of a device: lists of walks while they are worth
  * it, then deep lists, which measure every row that matches (scan/device_stream.c).  The model of a
  * device is in engine/rules/device_model.h.  Of a segment without rows a device has lists of walks
- * alone, under a filter the first one, or one of bounds, or none (GgFilteredCodesList()).
+ * alone.  Under a filter it has the first one, a list of bounds, or none (GgFilteredCodesList()).
  */
 #include "plan/planner.h"
 #include "scan/monotone.h"
@@ -123,7 +123,7 @@ typedef struct IndexShape
 	const GgMetaPageData *meta;
 	bool		rounded;		/* rows are stored rounded */
 	double		column_pages;	/* pages that a vector fills in the table */
-	double		index_pages;	/* pages of 8 kB that it fills in the index */
+	double		index_pages;	/* pages of 8 kB that a vector fills in the index */
 	double		read_time;		/* of a row of the table that is measured */
 	double		nodes;			/* of all segments and the delta */
 	double		delta_nodes;
@@ -131,7 +131,7 @@ typedef struct IndexShape
 	Selectivity matching;		/* ... and the share of rows that fulfil them */
 	uint32		expected;		/* rows that a scan hands out, where the executor filters them */
 	double		limit;			/* rows that are asked for; not above 0: not known */
-	const GgCalibration *calibration;	/* gpugraph.target_recall counts; or NULL */
+	const GgCalibration *calibration;	/* NULL: gpugraph.target_recall does not count */
 	uint32		list;			/* the first candidate list of the CPU ... */
 	uint32		device_list;	/* ... and of a device */
 	bool		on_device;
@@ -179,7 +179,7 @@ QueueKeepsCtid(void)
 	return keeps != 0;
 }
 
-/* May the query's ctids be read?  A query that locks rows reads them. */
+/* May the query read ctids of the table?  One that locks rows does. */
 static bool
 ReadsCtid(const RelOptInfo *rel, const ParamPathInfo *param_info)
 {
@@ -217,7 +217,7 @@ RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost,
 	GgDisablePath(&path->path);
 }
 
-/* What is known goes where invalidations are accepted. */
+/* A copy of the cached calibration: that one goes where invalidations are accepted. */
 static const GgCalibration *
 CopyCalibration(const GgCalibration *calibration)
 {
@@ -464,7 +464,7 @@ BoundedTime(const IndexShape *shape, const Nodes *of, double share)
 
 /*
  * DeviceTime() under a filter where the device has codes alone: a walk, of which the backend
- * measures what matches, if the index has rows, and hands out half.
+ * measures what matches, if the index has rows, and hands out half; else bounds, or the CPU.
  */
 static double
 FilteredCodesTime(const IndexShape *shape, const Nodes *of, double share)
@@ -675,7 +675,7 @@ GgWithinDistance(PlannerInfo *root, IndexOptInfo *index, const Expr *order)
 	return passing > rel->rows ? rel->rows / passing : 1;
 }
 
-/* Vectors are out of line where a row of the table takes less room than they do. */
+/* The time to fetch a vector out of line; 0 where the table's rows have room for vectors. */
 static double
 FetchTime(const RelOptInfo *rel, double column_pages)
 {
@@ -740,7 +740,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 				   indexPages);
 		return;
 	}
-	/* PostgreSQL looks for this in conditions alone: a worker has no vector of an outer row */
+	/* core checks conditions alone for parallel safety; a worker has no vector of an outer row */
 	path->path.parallel_safe &= is_parallel_safe(root, (Node *) path->indexorderbys);
 	ReadShape(root, path->indexinfo, &shape);
 	if (!ReadConditions(root, path, &shape) ||
@@ -788,8 +788,8 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 }
 
 /*
- * Microseconds until the first row, and of all, where `few` rows may be enough.  A walk comes first
- * then, and a pass follows.  A device has a pass alone.
+ * Microseconds until the first row, and until the last.  Where `few` rows may be enough, a walk
+ * comes first, and a pass follows.  A device has a pass alone.
  */
 static void
 RangeTimes(const IndexOptInfo *index, IndexShape *shape, bool few, double *first, double *whole)
@@ -811,8 +811,8 @@ RangeTimes(const IndexOptInfo *index, IndexShape *shape, bool few, double *first
 }
 
 /*
- * The plan that competes computes the distance of every row that passes other conditions.  In a
- * join it does so for each row of the other table, over rows that it keeps in memory.
+ * The plan that competes is taken to compute the distance of every row of the table.  In a join it
+ * does so for each row of the other table, over rows that it keeps in memory.
  */
 bool
 GgCostRange(PlannerInfo *root, IndexPath *path, double rows)

@@ -99,7 +99,7 @@ RowsOfInput(const PlanState *node, uint32 rows)
 	}
 }
 
-/* Does this node pass rows of its first child on, in their order, one by one, or drop them? */
+/* Does this node pass rows of its first child on, in order, one by one, but for those it drops? */
 static bool
 PassesOn(const PlanState *node)
 {
@@ -146,7 +146,7 @@ TellScans(PlanState *planstate, void *context)
 	if (!IsA(planstate, NestLoopState))
 		return planstate_tree_walker(planstate, TellScans, &input);
 	GgTellReadAhead(planstate);
-	/* the outer side is told twice */
+	/* the outer side is told here, too, and then again */
 	(void) planstate_tree_walker(planstate, TellScans, &(GgAsked) {0});
 	return TellScans(outerPlanState(planstate), &input);
 }

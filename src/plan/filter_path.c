@@ -52,7 +52,7 @@ BooleanCondition(PlannerInfo *root, Expr *column, bool value)
 	return make_simple_restrictinfo(root, equal);
 }
 
-/* WHERE column, NOT column, column IS TRUE, column IS FALSE. */
+/* The condition for column, NOT column, column IS TRUE or column IS FALSE; NULL: it is none. */
 static RestrictInfo *
 MatchBoolean(PlannerInfo *root, IndexOptInfo *index, int column, Expr *clause)
 {
@@ -113,7 +113,7 @@ MatchList(PlannerInfo *root, IndexOptInfo *index, int column, RestrictInfo *rinf
 }
 
 /*
- * The index condition for a clause; NULL where there is none.  *dropped: core leaves it out.
+ * The index condition for a clause; NULL: there is none.  *dropped: core before 17 leaves it out.
  */
 static RestrictInfo *
 MatchClause(PlannerInfo *root, IndexOptInfo *index, int column, RestrictInfo *rinfo, bool *dropped)
@@ -179,7 +179,7 @@ GgMatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped)
 	return clauses;
 }
 
-/* NULL vectors are not in the index. */
+/* Does the query ask for NULL vectors?  They are not in the index. */
 static bool
 AsksForNullVectors(IndexOptInfo *index)
 {
@@ -251,7 +251,7 @@ HasCorePath(const RelOptInfo *rel, const IndexOptInfo *index)
 
 /*
  * Other keys than the distance, and keys behind it, have the index's order under strict_order
- * alone.  Where core has the path for a distance with keys behind it, it is marked.
+ * alone.  Where core has the path for a distance with keys behind it, that path is marked.
  */
 static void
 AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)

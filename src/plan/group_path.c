@@ -52,8 +52,8 @@ typedef struct FirstRows
 	List	   *groups;			/* SortGroupClauses */
 	Node	   *distance;
 	PathTarget *target;			/* what is wanted of a row */
-	PathTarget *rows;			/* what the scan's rows have: that by which they are grouped, ... */
-	List	   *columns;		/* what stands for these in the target, and then a row's number */
+	PathTarget *rows;			/* what the scan's rows have: first what they are grouped by */
+	List	   *columns;		/* the same as the target has it, and then a row's number */
 	int			most;			/* rows of a group */
 	List	   *pathkeys;
 	double		ngroups;
@@ -86,7 +86,7 @@ LeadingMin(PlannerInfo *root)
 	return min;
 }
 
-/* Is there anything that is not made of these expressions? */
+/* Does an expression need a column or an aggregate that is in none of these expressions? */
 static bool
 NeedsMore(Node *node, void *columns)
 {
@@ -148,7 +148,7 @@ GroupsWanted(const Query *parse)
 	return Max(wanted, 1);
 }
 
-/* custom_scan_tlist has an entry for each column of the child: setrefs.c finds them by these. */
+/* custom_scan_tlist has an entry for each column of the node, by which setrefs.c finds it. */
 static Plan *
 PlanGroupPath(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, List *clauses,
 			  List *children)
@@ -188,7 +188,7 @@ AddFirstRows(PlannerInfo *root, IndexOptInfo *index, RelOptInfo *output, const F
 	/* the plan wants strict order whatever the settings are when it runs */
 	order = copyObject(order);
 	order->inputcollid = GG_KEY_OTHER;
-	/* so many rows are read of what is priced */
+	/* the scan is priced for as many rows as are likely to be read */
 	root->limit_tuples = clamp_row_est(first->wanted * NEAR_ROWS_PER_GROUP * rel->rows /
 									   (first->ngroups * first->most));
 	scan = create_index_path(root, index, GgMatchClauses(root, index, &dropped),
@@ -238,7 +238,7 @@ FirstOfGroups(PlannerInfo *root, RelOptInfo *output, FirstRows *first)
 
 /* ---- subqueries ----------------------------------------------------------- */
 
-/* Is there nothing in the query that has rows of its own, or needs more of them than LIMIT? */
+/* Does the query hand on rows of its FROM, without aggregates, groups, locks and the like? */
 static bool
 IsPlain(const Query *query)
 {
@@ -309,7 +309,7 @@ WantedOrder(const PlannerInfo *root)
 	return (Node *) get_tle_by_resno(root->processed_tlist, key->varattno)->expr;
 }
 
-/* The largest number that passes the conditions by which core's WindowAgg would end; 0: unknown. */
+/* The largest number that passes the run conditions of core's WindowAgg; 0: none, or not known. */
 static int
 MostByConditions(const WindowFunc *number, const WindowClause *window)
 {
@@ -342,7 +342,7 @@ MostByConditions(const WindowFunc *number, const WindowClause *window)
 	return (int) Max(most, 0);
 }
 
-/* Add what else is wanted of a row.  False: it is of a window, and not its number. */
+/* Add what else is wanted of a row.  False: that has a window function beside the row's number. */
 static bool
 AddColumns(FirstRows *first, const WindowFunc *number)
 {

@@ -26,8 +26,8 @@ IsByDistance(const MergeAppend *merge)
 }
 
 /*
- * The first scan of our indexes; NULL, where there are no two of them, or where they are not of the
- * same query.
+ * The first scan of our indexes.  NULL: there are no two of them, they are not of the same query,
+ * or one has another sort key than the distance.
  */
 static const IndexScan *
 FirstToSearch(const MergeAppend *merge)
@@ -59,7 +59,7 @@ FirstToSearch(const MergeAppend *merge)
 	return nours >= 2 ? first : NULL;
 }
 
-/* Its rows are those of its children, as they are. */
+/* Make the node, which returns its children's rows as they are. */
 static Plan *
 MakeNode(MergeAppend *merge, const IndexScan *first)
 {

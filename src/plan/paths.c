@@ -25,7 +25,7 @@ DropRefused(RelOptInfo *rel)
 		rel->pathlist = others;
 }
 
-/* Behind those of other libraries; bitmaps restrict the paths that are there, and so come last. */
+/* Ours come after other libraries' paths; bitmaps restrict paths that are there, and come last. */
 static void
 AddPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 {

@@ -10,8 +10,8 @@
  * it by NULL in the finished plan.
  *
  * The same hook sees whether the query is a cursor's, which cost.c asks, has queries that order by
- * ranks changed (rank_order.c), has others planned twice (semi_join.c), gives index scans for other
- * sort keys their last touch (sort_key.c), and has outer rows read ahead (ahead_plan.c).
+ * ranks changed (rank_order.c), has others planned twice (semi_join.c), settles index scans for
+ * other sort keys (sort_key.c), and puts our nodes into plans (partition_plan.c, ahead_plan.c).
  */
 #include "exec/nodes.h"
 #include "plan/planner.h"
@@ -51,7 +51,7 @@ OrderedScan(const Plan *plan)
 	return GgOrderedScan(plan);
 }
 
-/* Is it the distance that the scan is ordered by, or a key of which that gives the order? */
+/* Is the column the distance that the scan is ordered by, or a key that rises or falls with it? */
 static bool
 IsOrder(const TargetEntry *column, const IndexScan *scan)
 {

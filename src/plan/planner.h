@@ -38,14 +38,14 @@ extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_
 extern double GgDeviceExactTime(double nodes, double words, double matching, double row_bytes);
 
 /*
- * Of the rows that pass all other conditions, what share is believed to pass those that end a scan
- * in that order?  Without such conditions 1.
+ * Conditions that end a scan in this order (scan/within.c): what share of the rows that pass all
+ * others is believed to pass them?  1: there are none, or the switch distance_bound is off.
  */
 extern Selectivity GgWithinDistance(PlannerInfo *root, IndexOptInfo *index, const Expr *order);
 
 /*
- * column_pages: pages that a vector fills in the table.  filtered: rows that pass all conditions,
- * and within is the share above.  limit: of those; not above 0: not known.
+ * Microseconds for a row's distance and sort, and core's charge for one.  column_pages: a vector's.
+ * filtered: rows that pass all conditions.  within: as above.  limit: not above 0: not known.
  */
 extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
 extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered,
@@ -65,14 +65,14 @@ GgPathIsRefused(const Path *path)
 }
 
 /*
- * May rows of these scans of a table pass the executor's reorder queue?  It loses their ctid in
- * some minor releases of PostgreSQL.
+ * May rows of a table's index scan pass the executor's reorder queue?  Not where the query reads
+ * their ctid, and the queue loses it, as in some minor releases of PostgreSQL.
  */
 extern bool GgMayReorder(const RelOptInfo *rel, const ParamPathInfo *param_info);
 
 /*
- * Give a path that reads all rows within a distance its cost, where so many rows are within that
- * pass the conditions of the index.  False: it takes NULL vectors, which are not in the index.
+ * Give a path that reads all rows within a distance its cost.  rows: so many are within, before
+ * conditions on filter columns.  False: it asks for NULL vectors, which are not in the index.
  */
 extern bool GgCostRange(PlannerInfo *root, IndexPath *path, double rows);
 
@@ -84,7 +84,7 @@ extern bool GgCostRange(PlannerInfo *root, IndexPath *path, double rows);
  */
 extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
 
-/* May such a path be of this index?  A partial one has to have all rows that the query wants. */
+/* May a hook's path be of this index?  A partial one has to have all rows that the query wants. */
 static inline bool
 GgTakesPaths(const IndexOptInfo *index)
 {
@@ -101,7 +101,7 @@ extern void GgAddFilterPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblE
 extern void GgAddRangePaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
 extern void GgAddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, const RangeTblEntry *rte);
 
-/* Called by _PG_init.  From then on tables have them. */
+/* Called by _PG_init.  From then on the planner has these paths for tables. */
 extern void GgInitPaths(void);
 
 /*
@@ -115,19 +115,19 @@ extern void GgReadOuterRowsAhead(const PlannedStmt *stmt, Plan *plan);
 extern IndexPath *GgNextOrderedPath(List *paths, const IndexOptInfo *index, int *place);
 
 /*
- * All conditions on filter columns, in the order of the columns.  *dropped: core leaves some out.
+ * All conditions on filter columns, in their order.  *dropped: core before 17 leaves some out.
  */
 extern List *GgMatchClauses(PlannerInfo *root, IndexOptInfo *index, bool *dropped);
 
 /* ---- range_path.c --------------------------------------------------------- */
 
 /*
- * createplan.c wants a sort key for each distance of a scan.  No other key is equal to this one, so
- * that nothing is believed to be sorted by it.
+ * The sort keys of a scan without order: createplan.c wants one for each distance.  No other key is
+ * equal to this one, so that nothing is believed to be sorted by it.
  */
 extern List *GgNoOrder(void);
 
-/* Is it one of these?  It has no order, though it has the index's distance. */
+/* Is it a path of range_path.c?  It has no order, though it has the index's distance. */
 static inline bool
 GgIsRangePath(const IndexPath *path)
 {
@@ -142,17 +142,17 @@ extern void GgInitGroupPaths(void);
 
 /* ---- rank_order.c --------------------------------------------------------- */
 
-/* Have a query that is to be planned, and those within, ordered by what ranks are of. */
+/* Have a query that orders by a rank, and queries within it, order by what the rank is of. */
 extern void GgOrderByWindows(Query *query);
 
 /* ---- semi_join.c ---------------------------------------------------------- */
 
-/* May there be sets to keep in a query, or in those within?  A quick look. */
+/* May GgKeepSets() find sets in a query, or in queries within it?  A quick look. */
 extern bool GgMayKeepSets(const Query *query);
 
 /*
- * Keep conditions on filter columns that are sets from becoming joins, and have joins that are such
- * sets, too, be conditions besides.  False: there are none.
+ * Keep conditions on filter columns by sets (IN, EXISTS) from becoming joins, and add such a
+ * condition beside a join that filters.  False: the query has neither.
  */
 extern bool GgKeepSets(Query *query);
 
@@ -166,12 +166,12 @@ typedef struct GgJoinTime
 /* Does the plan take so long for a LIMIT that another one may be worth it? */
 extern bool GgTakesLong(const PlannedStmt *stmt, GgJoinTime *longest);
 
-/* Does the plan of what GgKeepSets() made take less time than that? */
+/* Does the plan of what GgKeepSets() made take less time than `longest`? */
 extern bool GgIsBetter(const PlannedStmt *stmt, const GgJoinTime *longest);
 
 /* ---- finished plans --------------------------------------------------------- */
 
-/* The plan where it is a scan of our index in the order of its distance; else NULL. */
+/* The plan where it is a scan of our index by its distance, in order or for a range; else NULL. */
 static inline const IndexScan *
 GgOrderedScan(const Plan *plan)
 {

@@ -16,8 +16,8 @@
  *		condition OR gpugraph_nearest_centroid(set, column) >=
  *			gpugraph_planned_probe(table, set, metric, NULL, CASE WHEN limit IS NULL THEN 1 END)
  *
- * of which core knows as well that it holds in all partitions, or in none.  NULLS FIRST are rows
- * without a vector, which lie in partition 1: that is in the array, too.
+ * of which core knows as well that it holds in all partitions, or in none.  Under NULLS FIRST, rows
+ * without a vector come first.  They lie in partition 1, so that 1 is in the array, too.
  *
  * The condition is added after the query was preprocessed, since q is a parameter by then if it was
  * a subquery, which is so evaluated once; and before conditions are handed to tables, when core
@@ -25,7 +25,7 @@
  * partition is for.  The support function says so, and what is left of the condition there has no
  * column.  So it takes no part in estimates and is not evaluated for rows.  Where pruning is done
  * by the executor, it would be evaluated once more for each partition that is left, by a Result
- * above its scan: DropConditions() takes it out of the partition.
+ * above its scan: GgDropProbedConditions() takes it out of the partition.
  *
  * In a partition that has several numbers the condition is evaluated for rows.  There it has
  * gpugraph_planned_nearest() on its left side, so that what the user has not written does not run
@@ -70,7 +70,7 @@
 
 static int	partition_probes = 0;
 
-/* Plans were made that depend on it. */
+/* Plans were made that depend on partition_probes. */
 static bool made_plans = false;
 
 static GgTableHook prev_table_hook = NULL;
@@ -128,7 +128,7 @@ IsLimited(Node *limit)
 	return !contain_volatile_functions(limit) && !contain_subplans(limit);
 }
 
-/* Rows in the order of an expression, as they are in the tables, up to a limit. */
+/* Does the query want rows as they are in the tables, in some order, up to a limit? */
 static bool
 WantsNearest(const Query *query)
 {
@@ -166,7 +166,7 @@ KeepsRows(const Node *node, Index varno)
 	return false;
 }
 
-/* What a query wants the nearest rows of, in the table with that key. */
+/* A query for the nearest rows of a table that is partitioned by centroid. */
 typedef struct Wanted
 {
 	const GgOwn *own;
@@ -179,7 +179,7 @@ typedef struct Wanted
 	int			probes;
 } Wanted;
 
-/* An operator's metric, where one of the access method's families has it for that type. */
+/* An operator's metric.  False: no family of the access method has the operator for that type. */
 static bool
 FindMetric(const GgOwn *own, Oid operator, Oid type, gg_metric *metric)
 {
@@ -234,7 +234,7 @@ IsOrdered(const Query *query, Wanted *wanted)
 	return false;
 }
 
-/* How many partitions to ask; 0: all of them.  What cannot leave one out calls no function. */
+/* How many partitions to ask; 0: all.  Where none can be left out, no function is called. */
 static int
 ProbesOf(Relation table, const Wanted *wanted)
 {
@@ -257,7 +257,7 @@ IntConst(int32 value)
 							  true);
 }
 
-/* gpugraph_planned_probe() of a query, at a place. */
+/* A call of gpugraph_planned_probe(), for the place-th nearest centroid to the query. */
 static Node *
 ProbeCall(const Wanted *wanted, Node *query, Node *place)
 {
@@ -272,7 +272,7 @@ ProbeCall(const Wanted *wanted, Node *query, Node *place)
 								 COERCE_EXPLICIT_CALL);
 }
 
-/* The key, as a column of the query's. */
+/* The key, on the query's table, with OUR_LOCATION. */
 static Node *
 KeyOf(const Wanted *wanted)
 {
@@ -283,7 +283,7 @@ KeyOf(const Wanted *wanted)
 	return (Node *) key;
 }
 
-/* All partitions, where the limit is NULL; else none. */
+/* The condition that holds in all partitions where the limit is NULL, and else in none. */
 static Node *
 Unlimited(const Wanted *wanted, Node *limit)
 {
@@ -399,8 +399,8 @@ ValueOfPartition(Oid relid)
 }
 
 /*
- * The value of gpugraph_nearest_centroid(set, column) in a partition that is planned for its table,
- * or for a table that this is a partition of; NULL: it has several.
+ * The value of gpugraph_nearest_centroid(set, column) in a partition, by its own bound or that of a
+ * partition above it.  NULL: it has several, or no table above it is partitioned by that call.
  */
 static Const *
 ValueInPartition(PlannerInfo *root, Index varno, AttrNumber attno, Oid set)
@@ -429,7 +429,7 @@ ValueInPartition(PlannerInfo *root, Index varno, AttrNumber attno, Oid set)
 	return NULL;
 }
 
-/* gpugraph_planned_nearest() for a column of a partition; NULL: of a table that has partitions. */
+/* gpugraph_planned_nearest() for a column; NULL: its table is no partition, or has partitions. */
 static Node *
 PlannedNearest(PlannerInfo *root, const FuncExpr *call, Index varno)
 {
@@ -485,9 +485,9 @@ HasExecParam(Node *node, void *context)
  * Is this what is left of the condition in a partition: number = ANY (ARRAY[probes]), perhaps with
  * the part for a LIMIT that is NULL, or that part alone?
  *
- * It stays where it has a parameter that the partition's plan may otherwise not have: core then
- * forgets to prune anew, or does not bring the parameter to parallel workers.  That a sole table's
- * plan has the query, by which it is ordered, is certain.
+ * The condition stays where it has a parameter that the partition's plan may not have without it:
+ * core would forget to prune anew, or not bring the parameter to parallel workers.  The plan of a
+ * query's only table has the query anyway, as its order.
  */
 static bool
 IsLeftover(PlannerInfo *root, const RestrictInfo *rinfo)

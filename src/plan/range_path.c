@@ -44,15 +44,15 @@
 #include "utils/selfuncs.h"
 #include "utils/typcache.h"
 
-/* Without a look so many rows are taken to be within; in a join of those of each outer row. */
+/* Without a look this share of the rows is taken to be within; in a join, for each outer row. */
 #define GUESSED_SHARE		0.05
 #define GUESSED_JOIN_SHARE	DEFAULT_RANGE_INEQ_SEL
 
-/* What is to be had of an index: conditions on one distance. */
+/* What a query asks of an index: conditions on its distance. */
 typedef struct Range
 {
 	IndexOptInfo *index;
-	OpExpr	   *order;			/* the distance; NULL: there is none */
+	OpExpr	   *order;			/* the first condition's distance; NULL: there is none */
 	List	   *clauses;		/* RestrictInfos of all conditions on distances of the index */
 	bool		at_nan;			/* all of them may hold where the distance is NaN */
 } Range;
@@ -74,7 +74,7 @@ AddClause(Range *range, RestrictInfo *rinfo)
 	if (range->order == NULL)
 		range->order = order;
 	range->clauses = lappend(range->clauses, rinfo);
-	/* a comparison that falls is false at NaN, but with NaN */
+	/* a comparison that falls is false at NaN, unless it is with NaN */
 	range->at_nan = range->at_nan && monotone.outermost == 1;
 }
 
@@ -223,7 +223,7 @@ BelieveShare(PlannerInfo *root, RelOptInfo *rel, List *clauses, double share)
 	ScaleRows(rel->partial_pathlist, rel->rows / before);
 }
 
-/* Of the paths that no setting disables; up to 17 such a path's cost says so by itself. */
+/* The least cost of a path that no setting disables; up to 17 a disabled one's is high anyway. */
 static Cost
 CheapestOf(const RelOptInfo *rel)
 {
@@ -271,7 +271,7 @@ AddRangePath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 	add_path(rel, &path->path);
 }
 
-/* The same for the rows of other tables, one after the other. */
+/* AddRangePath() for joins: the scan begins anew for each row of other tables. */
 static void
 AddJoinPaths(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 {
