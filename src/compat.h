@@ -299,7 +299,7 @@ GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 #define GG_TABLE_ARGUMENTS		root, table_oid, inhparent, rel
 #endif
 
-/* Begin a table's scan, a worker's part of a parallel one, or fetches of an index's rows. */
+/* A table's scan, a worker's part of a parallel one, and fetches of rows that an index names. */
 #if PG_VERSION_NUM >= 190000
 #define GgBeginTableScan(heap, snapshot)	table_beginscan(heap, snapshot, 0, NULL, SO_NONE)
 #define GgBeginParallelScan(heap, shared)	table_beginscan_parallel(heap, shared, SO_NONE)
@@ -332,7 +332,7 @@ GgCopyEntry(Query *to, const Query *from, const RangeTblEntry *entry)
 #define GgInitScanSlot(estate, node, desc, ops) ExecInitScanTupleSlot(estate, node, desc, ops)
 #endif
 
-/* Read the elements of an array one after the other. */
+/* The elements of an array, one after the other. */
 #if PG_VERSION_NUM >= 190000
 #define GgSetUpArray(next, array, length, by_value, align) \
 	array_iter_setup(next, array, length, by_value, align)

@@ -64,7 +64,7 @@ typedef struct GgOptions
 	int			devices;		/* that segments are to be spread over; 0: as many as it takes */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
-	int			codes;			/* beside vectors, as storage says: gg_codes, or GG_CODES_AUTO */
+	int			codes;			/* beside vectors (option storage): gg_codes, or GG_CODES_AUTO */
 	bool		learn_queries;
 
 	/* parameters of algorithms, as in gg_build_params; 0: the engine's default */

@@ -20,8 +20,8 @@
  *	joins				get an IN beside them, of the table that is joined, with the conditions on
  *						that table alone.  The join remains.
  *
- * Left as they are: volatile subqueries, LIMIT or locks inside, NOT IN, aggregates, other
- * correlation, and queries that lock rows.
+ * Left as they are: volatile subqueries, LIMIT or locks inside, NOT IN, EXISTS with aggregates,
+ * other correlation, and queries that aggregate or lock rows.
  */
 #include "plan/planner.h"
 #include "storage/directory.h"
@@ -383,7 +383,7 @@ GgKeepSets(Query *query)
 
 /*
  * The time of a LIMIT's plan.  Where a join drops rows that come in the order of a distance, it
- * goes by how many come until the LIMIT has its own.
+ * goes by how many come until the LIMIT has its own; 0 where no join drops any.
  */
 static double
 TimeOf(const Limit *limit)
