@@ -292,7 +292,7 @@ GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places)
 }
 
 /*
- * Of the rows that LIMIT takes each stream has its share.  What a filter lets pass and the executor
+ * Of the rows that LIMIT takes each stream has its share.  How many rows that match the executor
  * drops is not known.
  */
 static double
