@@ -30,7 +30,7 @@ extern double GgExpectedOfStream(const GgScanOpaque *so, const GgStream *stream)
 /* Is the device to answer with a walk's list of this length, rather than with an exact one? */
 extern bool GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk);
 
-/* Does a device have lists of bounds, under the scan's filter, of segments without rows? */
+/* Under the scan's filter, does a device have lists of bounds for segments whose rows it lacks? */
 extern bool GgTakesBounds(const GgScanOpaque *so);
 
 /* ---- walk_history.c ----------------------------------------------------- */

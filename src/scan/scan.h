@@ -625,7 +625,7 @@ GgRowsOfLimit(const GgScanOpaque *so)
 		so->limit;
 }
 
-/* The longest list that a walk of a segment is worth; 0: no walk.  After GgEstimateMatching(). */
+/* The longest list that a walk of a segment is worth, under a filter by nmatching; 0: none is. */
 extern double GgLongestList(const GgScanOpaque *so, const GgStream *stream);
 
 /* Is a walk with a list of this length better than measuring every row that matches? */
