@@ -13,12 +13,12 @@
  * match, and measuring them would take long, one walk comes first.  Where matching rows are rare
  * near the queries such walks are for nothing, so the session remembers them, too.
  *
- * Segments that a device has no room for are left to walks from the start.  Of some a device has
- * codes alone (GgForms.rowless).  Its walks of these bring somewhat more nodes than were
- * asked for, in the order of estimates.  They are measured here before the list is anybody's, under
- * a filter those that match.  Where few nodes match there is a list of those that do, in the order
- * of bounds (device_stream.c).  All else takes rows: deep lists without a filter, or behind another
- * one, those of L1 and inner product, and those of segments too small for a walk.
+ * Segments that a device has no room for are left to walks from the start.  Of some it has codes
+ * alone (GgForms.rowless).  Walks of these segments bring somewhat more nodes than were asked for,
+ * in the order of estimates.  Such nodes, under a filter those that match, are measured here before
+ * the list is used.  Where few nodes match, the device has a list of those that do, in the order of
+ * bounds (device_stream.c).  All else takes rows: deep lists without a filter, or behind another
+ * list, those of L1 and inner product, and those of segments too small for a walk.
  *
  * A scan that measures every row has deep lists alone, too, where a device has all rows.
  */
@@ -647,7 +647,7 @@ AskExactly(GgScanOpaque *so, GgMeanwhile meanwhile)
 		k = (uint32) Min(GG_LIMITED_EXACT((uint64) so->limit), GG_MAX_DEEP);
 	else if ((so->marks & GG_KEY_FEW) != 0)
 		k = GG_SHORT_DEEP;
-	/* of a join the number is a guess, and where lists are short, one request has more of them */
+	/* for a join the number is a guess, and with short lists one request serves more queries */
 	else if (so->range && so->ahead != NULL)
 		k = GG_LEAST_DEEP;
 	GgAskForDeep(so, &ask, Min(k, GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);

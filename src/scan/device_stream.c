@@ -20,8 +20,8 @@
  *
  * Of some segments a device has rows in half precision (GgForms.halved), and keys have
  * distances to these.  What rounding can do to them has a bound (bound.c).  So rows are measured
- * here until none that was not can be nearer than the next one (Settle()): for LIMIT 10 that is
- * some 16 of them.  A row may have to wait for the next deep list.
+ * here until no other row can be nearer than the next one (Settle()): for LIMIT 10 that is some 16
+ * of them.  A row may have to wait for the next deep list.
  *
  * Where a device has codes alone (GgForms.rowless), keys of a list under a filter have bounds
  * themselves (engine/rules/codes.h), and rows are measured likewise: for LIMIT 10 40 to 300 of
@@ -138,8 +138,8 @@ CountMatches(GgStream *stream, uint64 matches)
 
 /*
  * Are the rows of a walk's list looked ahead to, too?  It takes a LIMIT, which says how many the
- * executor fetches, and a row for each stream, which pays for the beginning.  Of indexes that are
- * searched together most have no row to return.
+ * executor fetches, of a row for each stream at least, which pays for the beginning.  Of indexes
+ * that are searched together most have no row to return.
  */
 static bool
 TakesFew(const GgScanOpaque *so)

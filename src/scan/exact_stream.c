@@ -188,9 +188,9 @@ typedef struct DeltaReader
 	char	   *whole;			/* room for a row that is longer than a page, or NULL */
 	const float *const *queries;
 	uint32		nqueries;
-	uint32		count;			/* rows of the page that were measured ... */
-	uint32	   *nodes;			/* ... which count slots from the delta's first page on ... */
-	float	   *distances;		/* ... and of each its distances to the queries */
+	uint32		count;			/* rows of the page that were measured */
+	uint32	   *nodes;			/* their slots, counted from the delta's first page on */
+	float	   *distances;		/* of each of these rows its distances to the queries */
 } DeltaReader;
 
 static void

@@ -38,7 +38,7 @@
 /* Nodes measured for one query after the other: their rows stay in the processor's cache. */
 #define SWEEP_CHUNK			64
 
-/* Queries of a filter's group: a device takes GG_SERVE_MAX_DEEPS at a time, and is others', too. */
+/* Queries of a filter's group: a device takes GG_SERVE_MAX_DEEPS at a time, and has other work. */
 #define MOST_FILTERED		256
 
 /*
@@ -418,7 +418,7 @@ GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 	const AheadGroup *group;
 	uint32		place;
 
-	/* another filter may ask for other lists: what is noted stays until half of the scans miss it */
+	/* another filter may ask for other lists: what is noted stays until half of the queries miss */
 	if (!IsOfNoted(ahead, &so->device.ref) ||
 		(!IsNoted(ahead, ask) && ++ahead->missed * 2 > ahead->count))
 		Note(so, ask);

@@ -107,7 +107,7 @@ CountOfDevice(const GgScanOpaque *so, bool *all)
 	return within;
 }
 
-/* How many rows does the scan hand out?  *all: half of a list, after which it is used up. */
+/* How many rows does the scan hand out?  *all: half of its list, so that the list is used up. */
 static double
 CountOfScan(IndexScanDesc scan, bool *all)
 {

@@ -119,10 +119,10 @@ typedef struct GgDeviceAnswer
 {
 	GgResidentRef ref;			/* the resident that was asked */
 	uint32		lists;			/* bitmap of the segments that it answered for */
-	uint32		exact;			/* of these segments, those whose rows it measured */
+	uint32		exact;			/* of these, the segments too small for a walk, which it measured */
 	uint32		walked;			/* under a filter, the segments that it walked */
 	uint32		walk_length;	/* under a filter, the length of these walks' lists */
-	bool		uncertain;		/* its lists are of walks that may be for nothing */
+	bool		uncertain;		/* the first lists are of walks that may be for nothing */
 	uint32		missing;		/* bitmap of segments that the CPU walks for want of memory there */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 
@@ -166,8 +166,8 @@ struct GgScanOpaque
 	Relation	heap;
 	BlockNumber heap_length;	/* blocks of the table, at least; 0: not known yet */
 	MemoryContext context;		/* everything of one rescan */
-	bool		prepared;		/* the directory was read ... */
-	bool		started;		/* ... and streams were opened */
+	bool		prepared;		/* the directory was read */
+	bool		started;		/* streams were opened */
 	GgIterativeScan mode;
 	gg_search_params params;	/* of the settings when it began, itopk_size as of GgTakeForm() */
 	uint64		max_scan_tuples;	/* the setting when the scan began; 0 for a range */
@@ -175,7 +175,7 @@ struct GgScanOpaque
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
 	bool		by_table;		/* rows come in the order of the table's values */
-	bool		strict_table;	/* and none behind a farther one, but late ones; mode is relaxed */
+	bool		strict_table;	/* by_table in strict order, late rows last; mode is relaxed then */
 	bool		keeps_back;		/* streams hand out late rows after all others */
 	struct GgTableOrder *table_order;	/* known to table_order.c alone; NULL: not in use */
 	GgCodeQuery *code_queries[GG_CODES_INT4 + 1];	/* by kind of codes; NULL before use */
@@ -201,10 +201,10 @@ struct GgScanOpaque
 	GgReason	reason;			/* which engine answers, and why */
 	GgDeviceAnswer device;
 	uint32		expected;		/* rows to hand out, where the executor filters; 0: not known */
-	uint32		limit;			/* rows that LIMIT takes, where it does not; 0: not known */
+	uint32		limit;			/* rows that LIMIT takes, where nothing filters; 0: not known */
 	bool		one_of_many;	/* other scans have rows for the same LIMIT */
 	const struct LimitState *above; /* the LIMIT that counts the rows which come to it; or NULL */
-	int64		passed_before;	/* rows that had come to it before the scan began */
+	int64		passed_before;	/* rows that had come to that LIMIT before the scan began */
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;

@@ -20,7 +20,7 @@ typedef struct WalkHistory
 	bool		wasted;			/* the last walk was for nothing */
 } WalkHistory;
 
-/* Where the executor throws nodes away, and where a filter does: in the index last walked so. */
+/* [0]: the executor throws nodes away; [1]: a filter does.  Of the index last walked so. */
 static WalkHistory walk_history[2];
 
 bool

@@ -327,7 +327,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 /*
  * The length of the next list; 0: every row is to be measured.  Rows that are nearer than those
  * that were returned are lost under strict order.  So where LIMIT will take more than twice as
- * many, the list grows in one step, and not step by step.
+ * many as were returned, the list grows in one step.
  */
 static uint32
 NextLength(GgScanOpaque *so, GgStream *stream)
