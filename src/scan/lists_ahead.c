@@ -38,7 +38,7 @@
 /* Nodes measured for one query after the other: their rows stay in the processor's cache. */
 #define SWEEP_CHUNK			64
 
-/* Queries of a filter's group: a device takes GG_SERVE_MAX_DEEPS at a time, and has other work. */
+/* Queries of a filter's group: a device takes GG_SERVE_MAX_DEEPS at a time, and is others', too. */
 #define MOST_FILTERED		256
 
 /*

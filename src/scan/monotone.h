@@ -87,7 +87,7 @@ extern OpExpr *GgDistanceOf(IndexOptInfo *index, Node *expr);
  */
 extern Node *GgQueryOf(Node *expr, const OpExpr *order);
 
-/* Is the expression the distance of the order, to the same query? */
+/* Is it the distance of the order, to the same query? */
 extern bool GgIsDistance(Node *expr, const OpExpr *order);
 
 #endif							/* GG_MONOTONE_H */

@@ -48,7 +48,7 @@ typedef struct GgStreamOps
 {
 	/*
 	 * Open: allocate stream->state in so->context and make the first list.  Any state but
-	 * GG_LIST_READY: this implementation cannot read the stream.
+	 * GG_LIST_READY: this implementation has no node to hand out.
 	 */
 	GgListState (*first_list) (GgScanOpaque *so, GgStream *stream);
 
