@@ -59,8 +59,8 @@
 #define LARGEST_PRODUCT		(FLT_MAX / 4)
 
 /*
- * Rows are what the column has, and all that differs is arithmetic.  Under inner product see
- * GgBoundInitProduct().
+ * Make the bound of rows that are stored as they are: only arithmetic differs.  Under inner product
+ * GgBoundInitProduct() makes it.
  */
 static void
 InitExact(GgBound *bound, double n, double sums, bool has_query)
@@ -74,8 +74,8 @@ InitExact(GgBound *bound, double n, double sums, bool has_query)
 }
 
 /*
- * Rows are rounded.  length, sum: of the query, in the norms of L2 and L1.  largest: a length that
- * no row exceeds; 0: not known.
+ * Make the bound of rounded rows.  length, sum: of the query, in the norms of L2 and L1.  largest:
+ * a length that no row exceeds; 0: not known.
  */
 static void
 InitRounded(GgBound *bound, double n, double sums, double length, double sum, double largest)
@@ -95,7 +95,7 @@ InitRounded(GgBound *bound, double n, double sums, double length, double sum, do
 
 		case GG_METRIC_IP:
 			{
-				/* a float32, rounded when it was stored */
+				/* largest was rounded to float32 when it was stored */
 				double		product = length * largest * (1 + 0x1p-20);
 
 				bound->factor = 1;
@@ -146,7 +146,7 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 	if ((Pointer) vector != DatumGetPointer(value))
 		pfree(vector);
 
-	/* of a query of length 0 the operator has NaN for every row: there is no order */
+	/* under cosine a query of length 0 has NaN for every row: there is no order */
 	bound->rounded = bound->metric != GG_METRIC_COSINE || length > 0;
 	InitRounded(bound, n, sums, length, sum, meta->largest_length);
 }

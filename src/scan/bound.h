@@ -13,13 +13,13 @@ typedef struct GgBound
 	gg_metric	metric;
 	double		factor;			/* applied to a distance before offset is subtracted */
 	double		offset;
-	double		sine,			/* cosine: of the largest angle between row and rounded row */
-				slack;			/* cosine: error of a distance in float32 arithmetic */
+	double		sine,			/* under cosine, of the largest angle from row to rounded row */
+				slack;			/* under cosine, the error of a distance in float32 arithmetic */
 } GgBound;
 
 /*
- * value is the query as the operator gets it.  query is what GgQueryFromValue() made of it, or
- * NULL.
+ * Make the bound of a scan.  value is the query as the operator gets it, query is what
+ * GgQueryFromValue() made of value.  query NULL: the value is NULL, and nothing is bounded.
  */
 extern void GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta,
 						Datum value, const float *query);
@@ -28,17 +28,17 @@ extern void GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPa
 extern double GgBoundOf(const GgBound *bound, float distance);
 
 /*
- * Under inner product GgBoundInit() has a bound for rounded rows alone, since what is kept of an
- * index, and asked later, must not hang on the largest length, which inserts raise.  After this
- * there is one for other rows, too, as of the directory.  Returns a length that neither a distance
- * nor its negative exceeds; 0: nothing is known.
+ * Under inner product GgBoundInit() makes a bound for rounded rows alone, since a bound that is
+ * kept for later queries (exec/known_lists.c) must not hang on the largest length, which inserts
+ * raise.  This function makes one for exact rows, too, by the largest length in meta.  Returns a
+ * number that no distance exceeds, nor the negative of one; 0: nothing is known.
  */
 extern float GgBoundInitProduct(GgBound *bound, const GgMetaPageData *meta, const float *query);
 
 /*
- * For rows of the index of which a device has halves (GgForms.halved), to a prepared query.
- * GgBoundOfKey() then is the least distance that this engine can measure to a row of the index
- * whose halves are at this distance or farther.
+ * Make the bound for rows that a device has as halves (GgForms.halved).  query is prepared.  With
+ * this bound GgBoundOfKey() is the least distance that the CPU can measure to a row whose halves
+ * are at this distance or farther.
  */
 extern void GgBoundInitHalves(GgBound *bound, const GgMetaPageData *meta, const float *query);
 extern double GgBoundOfKey(const GgBound *bound, float distance);

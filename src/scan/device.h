@@ -15,22 +15,22 @@
  */
 extern GgAsk GgNewAsk(const GgScanOpaque *so, uint32 lists, bool delta);
 
-/* They are those of walks, but for the segments in `measured`, of k <= itopk keys. */
+/* Ask for lists of walks, and for exact ones of the segments in `measured`, of k <= itopk keys. */
 extern void GgAskForWalks(const GgScanOpaque *so, GgAsk *ask, uint32 measured, uint32 itopk);
 
-/* They have k rows of all that match, behind a key. */
+/* Ask for deep lists: the k nearest of all rows that match, behind the key `after`. */
 extern void GgAskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after);
 
-/* As GgServiceAsk(), but with distances of rows in keys, where the index has rows. */
+/* As GgServiceAsk(), but walks' estimates are replaced by distances, where the index has rows. */
 extern bool GgAskLists(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches);
 
 /* Rows that the stream is expected to hand out, where the executor filters them; 0: not known. */
 extern double GgExpectedOfStream(const GgScanOpaque *so, const GgStream *stream);
 
-/* Does a walk's list of this length take less time than an exact one? */
+/* Is the device to answer with a walk's list of this length, rather than with an exact one? */
 extern bool GgDeviceWalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk);
 
-/* Of segments without rows the device has, under the scan's filter, lists of bounds. */
+/* Under the scan's filter, does a device have lists of bounds for segments whose rows it lacks? */
 extern bool GgTakesBounds(const GgScanOpaque *so);
 
 /* ---- walk_history.c ----------------------------------------------------- */
@@ -38,10 +38,10 @@ extern bool GgTakesBounds(const GgScanOpaque *so);
 /* May this scan, most of whose rows are thrown away, begin with a walk? */
 extern bool GgWalkIsDue(GgScanOpaque *so);
 
-/* It does so. */
+/* The scan begins with such a walk. */
 extern void GgBeginUncertainWalk(GgScanOpaque *so);
 
-/* It wants more rows than that walk has found. */
+/* The scan wants more rows than that first walk has found. */
 extern void GgNoteWastedWalk(const GgScanOpaque *so);
 
 #endif							/* GG_SCAN_DEVICE_H */

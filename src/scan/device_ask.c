@@ -6,19 +6,19 @@
  * device_stream.c asks for the later ones.  All requests go through src/service.
  *
  * Where a LIMIT is known (expected_rows.c), the first list has what it takes.  Where the executor
- * throws most rows away, the first list is as long as what it is expected to want, or deep, if the
- * session's last short one was for nothing (walk_history.c).
+ * throws most rows away, the first list is short, or after a short one that was for nothing in this
+ * session (walk_history.c) as long as what it is expected to want, or deep.
  *
- * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
+ * A scan with a filter has deep lists alone, of what matches.  But where many rows of a segment
  * match, and measuring them would take long, one walk comes first.  Where matching rows are rare
  * near the queries such walks are for nothing, so the session remembers them, too.
  *
- * Segments that a device has no room for are left to walks from the start.  Of some a device has
- * codes alone (GgForms.rowless).  Its walks of these bring somewhat more nodes than were
- * asked for, in the order of estimates.  They are measured here before the list is anybody's, under
- * a filter those that match.  Where few nodes match there is a list of those that do, in the order
- * of bounds (device_stream.c).  All else takes rows: deep lists without a filter, or behind another
- * one, those of L1 and inner product, and those of segments too small for a walk.
+ * Segments that a device has no room for are left to walks from the start.  Of some it has codes
+ * alone (GgForms.rowless).  Walks of these segments bring somewhat more nodes than were asked for,
+ * in the order of estimates.  Such nodes, under a filter those that match, are measured here before
+ * the list is used.  Where few nodes match, the device has a list of those that do, in the order of
+ * bounds (device_stream.c).  All else takes rows: deep lists without a filter, or behind another
+ * list, those of L1 and inner product, and those of segments too small for a walk.
  *
  * A scan that measures every row has deep lists alone, too, where a device has all rows.
  */
@@ -78,8 +78,8 @@ RerankSize(const GgScanOpaque *so, const gg_search_params *params)
 }
 
 /*
- * Where rows of walked segments are rounded: as many keys as nodes are measured by these, since
- * which of them are nearest is seen here.
+ * Where a device measures nodes of a walk by rounded rows, ask for the keys of all that it
+ * measures, since which of them are nearest is found out here.
  */
 static void
 AskForHalves(const GgScanOpaque *so, GgAsk *ask)
@@ -99,7 +99,7 @@ GgAskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after)
 	ask->request.measured = ask->request.lists;
 	ask->request.params.k = k;
 	ask->request.after = after;
-	/* distances to rounded rows have other ends */
+	/* distances to rounded rows, and bounds, have other ends than so->farthest */
 	if (so->range && !isinf(so->farthest) &&
 		(ask->request.lists & (so->device.ref.forms.halved | so->device.ref.forms.rowless)) == 0)
 		ask->request.last = key_of(so->farthest, PG_UINT32_MAX);
@@ -156,7 +156,7 @@ StreamOf(GgScanOpaque *so, uint32 list)
 	return stream;
 }
 
-/* Keys have estimates.  Leave those of nodes that match, as many as are to be measured. */
+/* Of keys with estimates keep those of nodes that match, as many as are to be measured. */
 static void
 KeepMatching(GgScanOpaque *so, GgStream *stream, uint64 *keys, uint32 count)
 {
@@ -172,7 +172,7 @@ KeepMatching(GgScanOpaque *so, GgStream *stream, uint64 *keys, uint32 count)
 		keys[n++] = GG_NO_KEY;
 }
 
-/* Lists of `from` keys become lists of `to`, the nearest ones.  Those of estimates are measured. */
+/* Lists of `from` keys become lists of the nearest `to`.  Lists of estimates are measured first. */
 static void
 ShortenLists(GgScanOpaque *so, const gg_request *request, uint32 rowless, uint64 *lists,
 			 uint32 from, uint64 *keys, uint32 to)
@@ -225,7 +225,7 @@ GgAskLists(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 	if (answered)
 		so->reranked += (uint64) pg_popcount32(walked & ref->forms.coded & ~ref->forms.rowless) *
 			RerankSize(so, &ask->request.params);
-	/* whoever answered in the end */
+	/* by the forms of the resident that answered in the end */
 	if (answered && (lists != keys || (measured & ref->forms.rowless) != 0))
 		ShortenLists(so, &ask->request, measured & ref->forms.rowless, lists,
 					 longer.request.params.k, keys, k);
@@ -345,7 +345,7 @@ ListsToWalk(GgScanOpaque *so, uint32 *itopk)
 	return walked;
 }
 
-/* Rows that LIMIT takes; 0: no LIMIT.  Rows that are read from the table are more than LIMIT. */
+/* Rows that are read from the table, with or without LIMIT; else those of LIMIT, 0: not known. */
 static uint32
 LimitedRows(const GgScanOpaque *so)
 {
@@ -354,9 +354,9 @@ LimitedRows(const GgScanOpaque *so)
 
 /*
  * Segments of which the device has no rows, and no walk that the scan could end with.  What a
- * shorter walk finds would be for nothing: the CPU walks anew, and strict order keeps what it finds
- * nearer than the rows that were handed out.  Of the nearest 3,000 of 12,000 rows in clusters of
- * 300 the CPU finds 3,000, and 2,812 to 2,980 behind half of a CUDA engine's list of 1,024 whose
+ * shorter walk finds would be for nothing: the CPU walks anew, and strict order keeps back what it
+ * finds nearer than the rows that were handed out.  Of the nearest 3,000 of 12,000 rows in clusters
+ * of 300 the CPU finds 3,000, and 2,812 to 2,980 behind half of a CUDA engine's list of 1,024 whose
  * walk entered at 16 pivots.
  */
 static uint32
@@ -371,10 +371,10 @@ ListsWithoutWalk(const GgScanOpaque *so)
 }
 
 /*
- * The device has no room for some segments of the index, or none for the rows that the scan's
- * filter or LIMIT takes.  Their streams become walks, and stay walks if the query is posted once
- * more.  Small segments are measured here where the device has no rows, or rounded ones.  Where
- * nothing is left to ask the device for, so->reason says so.
+ * Leave to the CPU the segments that the device has no room for, or whose rows it lacks and the
+ * scan's filter or LIMIT takes.  Their streams become walks, and stay walks if the query is posted
+ * once more.  Small segments are measured here where the device has no rows, or rounded ones.
+ * so->reason says why where nothing is left to ask for, or gpugraph.engine = cuda forbids this.
  */
 static void
 LeaveMissing(GgScanOpaque *so)
@@ -485,7 +485,7 @@ GgFirstList(const GgScanOpaque *so, uint32 list, uint32 *k, uint64 *matches)
 	return first->keys + (Size) before * *k;
 }
 
-/* The first lists came from elsewhere than GgAskLists(). */
+/* Count what was reranked for first lists that came from elsewhere than GgAskLists(). */
 static void
 CountReranked(GgScanOpaque *so, const gg_request *request)
 {
@@ -584,8 +584,9 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 }
 
 /*
- * Have lists of all rows be as long as those of walks, since these go together with those of other
- * queries or indexes.  More rows come from behind the last key.  False: that is too short.
+ * Have lists of all rows be as short as those of walks, since only such lists go together with
+ * those of other queries or indexes.  More rows come from behind the last key.  False: LIMIT is not
+ * known, or takes more.
  */
 static bool
 ShortenDeep(const GgScanOpaque *so, GgAsk *ask)
@@ -646,7 +647,7 @@ AskExactly(GgScanOpaque *so, GgMeanwhile meanwhile)
 		k = (uint32) Min(GG_LIMITED_EXACT((uint64) so->limit), GG_MAX_DEEP);
 	else if ((so->marks & GG_KEY_FEW) != 0)
 		k = GG_SHORT_DEEP;
-	/* of a join the number is a guess, and where lists are short, one request has more of them */
+	/* for a join the number is a guess, and with short lists one request serves more queries */
 	else if (so->range && so->ahead != NULL)
 		k = GG_LEAST_DEEP;
 	GgAskForDeep(so, &ask, Min(k, GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);
@@ -668,7 +669,7 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	GgDeviceAnswer *device = &so->device;
 	GgMeanwhile meanwhile = {NULL, so};
 
-	/* what is not in the index, the table's values, cannot be measured there */
+	/* a device cannot measure the table's values, which are not in the index */
 	if (so->exact && so->by_table)
 	{
 		device->lists = device->delta_pages = 0;
@@ -681,7 +682,7 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	}
 	device->missing = device->walked = device->ref.avoid = 0;
 	device->uncertain = false;
-	/* once more where the resident was replaced after it was looked up */
+	/* again where the resident was replaced after it was looked up */
 	for (int attempt = 0; attempt < 3 && FindDevice(so); attempt++)
 	{
 		if (device->missing != 0 || device->delta_pages < so->meta->delta_pages)

@@ -9,7 +9,7 @@
  * Lists are of two kinds.  Those of walks begin anew each time, and are longer each time.  Where
  * the device has no longer one, or it is not worthwhile, deep lists follow: keys of all rows, each
  * list going on where the one before ended.  A scan with a filter has deep lists alone, of what
- * matches, but for the first list of a segment where most rows match: that may be a walk's, and its
+ * matches, but for the first list of a segment where many rows match: that may be a walk's, and its
  * nodes that match are handed out.
  *
  * The first deep list goes over what lists of walks have handed out, and leaves that out.  Under
@@ -20,8 +20,8 @@
  *
  * Of some segments a device has rows in half precision (GgForms.halved), and keys have
  * distances to these.  What rounding can do to them has a bound (bound.c).  So rows are measured
- * here until none that was not can be nearer than the next one (Settle()): for LIMIT 10 that is
- * some 16 of them.  A row may have to wait for the next deep list.
+ * here until no other row can be nearer than the next one (Settle()): for LIMIT 10 that is some 16
+ * of them.  A row may have to wait for the next deep list.
  *
  * Where a device has codes alone (GgForms.rowless), keys of a list under a filter have bounds
  * themselves (engine/rules/codes.h), and rows are measured likewise: for LIMIT 10 40 to 300 of
@@ -43,11 +43,11 @@ typedef struct DeviceStream
 {
 	int			list;			/* its number in requests */
 	bool		deep;			/* lists are of all rows, each behind the one before */
-	bool		failed;			/* the device, when it was asked for a walk */
+	bool		failed;			/* the device did not answer when it was asked for a walk */
 
 	/* the list */
 	uint64	   *keys;			/* ascending */
-	uint32		cap;			/* of keys; 0: they are the scan's */
+	uint32		cap;			/* room for keys; 0: they lie in the scan's first lists */
 	uint32		asked;			/* how many were asked for */
 	uint32		nkeys;
 	uint32		next_key;
@@ -138,8 +138,8 @@ CountMatches(GgStream *stream, uint64 matches)
 
 /*
  * Are the rows of a walk's list looked ahead to, too?  It takes a LIMIT, which says how many the
- * executor fetches, and a row for each stream, which pays for the beginning.  Of indexes that are
- * searched together most have no row to return.
+ * executor fetches, of a row for each stream at least, which pays for the beginning.  Of indexes
+ * that are searched together most have no row to return.
  */
 static bool
 TakesFew(const GgScanOpaque *so)
@@ -148,7 +148,7 @@ TakesFew(const GgScanOpaque *so)
 		!so->together;
 }
 
-/* The scan's first lists have the stream's. */
+/* Take the stream's list from the scan's first lists. */
 static void
 KeepFirst(GgScanOpaque *so, GgStream *stream)
 {
@@ -191,7 +191,7 @@ DeviceFirstList(GgScanOpaque *so, GgStream *stream)
 
 	state = MemoryContextAllocZero(so->context, sizeof(DeviceStream));
 	state->list = list;
-	/* with a filter some may be walked: then the list of another one is still to be asked for */
+	/* with a filter some segments may be walked: lists of the others are still to be asked for */
 	walked = stream->segment != NULL && (device->walked >> list & 1) != 0;
 	state->deep = device->deep || (so->filter != NULL && !walked);
 	stream->state = state;
@@ -266,7 +266,7 @@ NewAskOf(const GgScanOpaque *so, const GgStream *stream)
 	return GgNewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
 }
 
-/* The deep list behind the last one, of which keys wait; false when the device has none. */
+/* Ask for the deep list behind the last one, whose `waiting` keys stay.  False: there is none. */
 static bool
 NextKeys(GgScanOpaque *so, GgStream *stream, uint32 waiting)
 {
@@ -315,7 +315,7 @@ NextDeepList(GgScanOpaque *so, GgStream *stream)
 	return GG_LIST_READY;
 }
 
-/* The next list of a walk; false where there is none, and then state says why. */
+/* The next list of a walk.  False: there is none; state->failed says whether the device failed. */
 static bool
 NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 {
@@ -394,7 +394,7 @@ IsHalfUsed(const GgScanOpaque *so, const GgStream *stream)
 	return so->mode != GG_ITERATIVE_OFF && state->next_key * 2 > state->asked;
 }
 
-/* No row that is not measured yet, and is not before this key, is nearer than this. */
+/* A distance that no row is nearer than, of those not measured yet and not before this key. */
 static double
 BoundOf(const DeviceStream *state, uint64 key)
 {
@@ -404,8 +404,8 @@ BoundOf(const DeviceStream *state, uint64 key)
 }
 
 /*
- * Where rows are rounded, or keys have bounds: measure until no row that was not can be nearer than
- * the next one.  False: one behind the end of a deep list can.
+ * Where rows are rounded, or keys have bounds: measure until no row that was not measured can be
+ * nearer than the next one.  False: a row behind the end of a deep list can.
  */
 static bool
 Settle(GgScanOpaque *so, GgStream *stream)

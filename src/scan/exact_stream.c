@@ -46,7 +46,7 @@ typedef struct ExactStream
 	bool		batch_last;		/* nothing lies behind the batch */
 	uint64	   *rest;			/* ranks behind the batch, in no order; NULL: not kept */
 	uint32		rest_len;
-	float		cutoff;			/* of the first pass: rows that are farther are left to others */
+	float		cutoff;			/* of the first pass: farther rows are left to the second one */
 	uint64		last;			/* no row with a higher key is asked for */
 	Tuplesortstate *sort;		/* all ranks that are still to come; NULL: they are in the batch */
 } ExactStream;
@@ -188,9 +188,9 @@ typedef struct DeltaReader
 	char	   *whole;			/* room for a row that is longer than a page, or NULL */
 	const float *const *queries;
 	uint32		nqueries;
-	uint32		count;			/* rows of the page that were measured ... */
-	uint32	   *nodes;			/* ... which count slots from the delta's first page on ... */
-	float	   *distances;		/* ... and of each its distances to the queries */
+	uint32		count;			/* rows of the page that were measured */
+	uint32	   *nodes;			/* their slots, counted from the delta's first page on */
+	float	   *distances;		/* of each of these rows its distances to the queries */
 } DeltaReader;
 
 static void
@@ -277,7 +277,7 @@ MeasureDeltaPage(GgScanOpaque *so, GgStream *stream, uint32 page_number, DeltaRe
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Keys are offered when the page is unlocked, since a sort may write to disk. */
+/* Measure the delta.  Keys are offered when a page is unlocked: a sort may write to disk. */
 static void
 DeltaPass(GgScanOpaque *so, GgStream *stream)
 {
@@ -405,7 +405,8 @@ MeasureTogether(GgScanOpaque *so, GgStream *stream)
 
 /*
  * Take the scan's first rows of the delta from what was measured for all queries.  False: there are
- * no others, or it is not the whole delta, from its nearest row on, that is asked for.
+ * no other queries, the scan does not want the whole delta from its nearest row on, or the
+ * directory has another generation.
  *
  * A later scan may find another directory.  While its generation is the same, the delta has the
  * same rows but for new ones, which the queries' snapshot does not see.

@@ -28,13 +28,13 @@
  * A longer list may turn up nodes nearer than rows already returned.  relaxed_order returns them
  * at once.  strict_order keeps them back until all others were returned.  So a strict scan that is
  * read to its very end returns every row once, in order but for those few at the end.  A scan with
- * iterative_scan off goes on where rows of its list are dead, and keeps them back, too.
+ * iterative_scan off goes on where rows of its list are dead, and keeps nearer ones back, too.
  *
  * Where rows are stored rounded (storage = 'float16' of a vector column), distances here are those
  * to the rounded rows.  Each row comes with a lower bound of the operator's value, and the executor
  * puts rows in true order (bound.c).  A row that comes late may have a lower bound than rows before
- * it.  The executor compares it with its own, and puts it in its place among those that it still
- * keeps back.  Under relaxed_order the order of the rounded rows is the final one.
+ * it.  The executor goes by the operator's value, and puts the row in its place among those that it
+ * still keeps back.  Under relaxed_order the order of the rounded rows is the final one.
  *
  * Where the index has codes and no vectors, distances here are estimates, and rows are put in order
  * by the table's values before they are returned (table_order.c).
@@ -86,7 +86,7 @@ AddSegment(GgScanOpaque *so, const GgSegment *segment)
 	GgFindArray(so->meta, segment->id, GG_KIND_FILTERS, &stream->filters);
 }
 
-/* The delta's pages [first_page, end_page). */
+/* Make the stream that of the delta's pages [first_page, end_page). */
 static void
 NameDelta(GgScanOpaque *so, GgStream *stream, uint32 first_page, uint32 end_page)
 {
@@ -224,8 +224,8 @@ CompareLate(const void *a, const void *b)
 }
 
 /*
- * The stream to take the next node from where the scan ended at a distance: one that was kept back.
- * Several lists may have named it.
+ * The stream to take the next node from once the scan has ended at a distance: a node that was kept
+ * back becomes its head.  Several lists may have named that node.  NULL: none is left.
  */
 static GgStream *
 LateStream(GgScanOpaque *so)
@@ -238,7 +238,7 @@ LateStream(GgScanOpaque *so)
 		const GgLateNode *late = &so->kept_back[--so->nkept];
 		GgStream   *stream = late->stream;
 
-		/* an exact pass has handed out all that were not */
+		/* an exact pass has handed out all nodes that had not been returned */
 		if (stream->ops == &gg_exact_stream || GgWasReturned(stream, late->node))
 			continue;
 		GgMarkReturned(so, stream, late->node);
@@ -383,7 +383,7 @@ ggbeginscan(Relation index, int nkeys, int norderbys)
 										ALLOCSET_DEFAULT_SIZES);
 	scan->opaque = so;
 
-	/* for rows that are stored rounded, see bound.c */
+	/* for rows that the executor puts in order, see bound.c */
 	scan->xs_orderbyvals = palloc0(norderbys * sizeof(Datum));
 	scan->xs_orderbynulls = palloc(norderbys * sizeof(bool));
 	memset(scan->xs_orderbynulls, true, norderbys * sizeof(bool));
@@ -522,8 +522,9 @@ ExactOps(const GgScanOpaque *so, const GgStream *stream)
 }
 
 /*
- * The streams of all segments and of the delta, each with what the device answered, if it did.
- * The others are opened when the scan looks for their first node.
+ * Open the streams of all segments and of the delta, each with what the device answered, if it did.
+ * Without an answer a stream walks or measures when the scan looks for its first node, but at once
+ * where the scan is exact.
  *
  * A merge may have flipped the directory since the scan copied it, and the device may have the
  * later one only.  Then the scan starts with the later one, which is newer than the scan's
@@ -789,7 +790,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 		if (so->current->heap_blocks > 0)
 			GgPinRow(scan->heapRelation, scan->xs_heapfetch, &scan->xs_heaptid);
 	}
-	/* words that are exact may be damaged: no row comes that a condition leaves out */
+	/* keys are checked even where words are exact, since these may be damaged */
 	scan->xs_recheck = found && (scan->numberOfKeys > 0 ||
 								 (so->checks &&
 								  (left_out || !(so->distance < so->sure_within))));

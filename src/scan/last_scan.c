@@ -197,7 +197,7 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	/* numbers of rows, those that the user may not see among them */
 	GgPut(&row, note->filtered && may_see, Int64GetDatum((int64) note->matches));
 	GgPut(&row, may_see, Int64GetDatum((int64) note->rows));
-	/* a device does not say */
+	/* a device does not say how many it measured */
 	GgPut(&row, note->by_device + note->by_both == 0 && may_see,
 		  Int64GetDatum((int64) note->distances));
 	GgPut(&row, true, Int64GetDatum((int64) note->reranked));

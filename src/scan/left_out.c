@@ -74,8 +74,8 @@ LookAtRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool ali
 }
 
 /*
- * The scan is that of a concurrent build: of the rows that a snapshot sees, by the TIDs that
- * indexes have.
+ * The table is scanned as by a concurrent build: for the rows that the snapshot sees, with the TIDs
+ * that indexes have.
  */
 void
 GgFindLeftOut(IndexScanDesc scan)

@@ -12,7 +12,7 @@
  * as ever, with the directory as it is then, and looks up the resident.  Where it would ask the
  * same device for the same lists of the same version, it finds them here.  Else it asks.
  *
- * Short lists of a filter are asked for likewise.  Conditions may be others for each outer row, so
+ * Short lists of a filter are asked for, too.  Conditions may be others for each outer row, so
  * queries come with their filters, and there is a request for the queries of each filter.  So there
  * are as many queries as memory has room for, each filter's in one group or several.  Where hardly
  * two rows have the same filter, no such list is noted any more.  Nothing is noted of longer lists
@@ -49,7 +49,7 @@
 #define MOST_GROUPS			1024
 #define MOST_ALONE			(4 * MOST_GROUPS)
 
-/* Queries for which a pass measures: of more, the rows are the lesser part. */
+/* Queries that a pass measures for: with more, bringing rows in is the lesser part of it. */
 #define MOST_OF_PASS		64
 
 /* Queries that one request is for. */
@@ -110,10 +110,10 @@ struct GgListsAhead
 {
 	MemoryContext context;		/* of queries, groups and keys */
 	uint32		dim;
-	bool		noted;			/* the last scan asked a device, ... */
-	gg_request	request;		/* ... for this, ... */
-	bool		filtered;		/* ... by some filter, ... */
-	GgResidentRef ref;			/* ... of this resident */
+	bool		noted;			/* the last scan asked for what many queries can share */
+	gg_request	request;		/* what it asked for */
+	bool		filtered;		/* it asked by some filter */
+	GgResidentRef ref;			/* the resident that it asked */
 	uint32		alone;			/* groups since the last batch of several queries a group */
 	bool		differs;		/* hardly two outer rows have the same filter */
 	uint32		count;			/* queries */
@@ -125,7 +125,7 @@ struct GgListsAhead
 	uint32		group_room;		/* for so many groups */
 	uint32		most;			/* queries of a filter's group */
 	last_hash  *last;			/* groups by filter; NULL: none */
-	uint32		last_groups;	/* of the queries asked for last */
+	uint32		last_groups;	/* groups of the queries that were asked for last */
 	uint32		missed;			/* scans that asked for something else */
 	uint32		next;			/* the query that is likely to come */
 	GgFilterColumns columns;	/* of the index, where `filtered` */
@@ -335,8 +335,8 @@ GgAskAhead(GgListsAhead *ahead)
 }
 
 /*
- * Are lists of the request those of walks, or as short, or of all rows within a distance, and is
- * there an answer for many queries?
+ * May many queries share the request?  Its lists are to be those of walks, or as short, or of all
+ * rows within a distance, and one device is to answer with nothing left to measure here.
  */
 static bool
 MayBeOfMany(const GgScanOpaque *so, const GgAsk *ask)
@@ -370,8 +370,8 @@ Note(GgScanOpaque *so, const GgAsk *ask)
 }
 
 /*
- * The place of a scan's query under its filter, from the likely one on; as many as there are where
- * it is new.
+ * Which of the queries is the scan's, with its filter?  Sought from the likely one on;
+ * ahead->count: it is not among them.
  */
 static uint32
 PlaceOf(const GgListsAhead *ahead, const float *query, const gg_filter *filter)
@@ -402,7 +402,7 @@ IsNoted(const GgListsAhead *ahead, const GgAsk *ask)
 		memcmp(&ahead->request, &request, sizeof(gg_request)) == 0;
 }
 
-/* ... of the same version? */
+/* Does it ask the resident that is noted, in the same version? */
 static bool
 IsOfNoted(const GgListsAhead *ahead, const GgResidentRef *ref)
 {
@@ -418,7 +418,7 @@ GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 	const AheadGroup *group;
 	uint32		place;
 
-	/* another filter may ask for other lists, and those of the others are good */
+	/* another filter may ask for other lists: what is noted stays until half of the queries miss */
 	if (!IsOfNoted(ahead, &so->device.ref) ||
 		(!IsNoted(ahead, ask) && ++ahead->missed * 2 > ahead->count))
 		Note(so, ask);

@@ -5,8 +5,8 @@
  * Statistics say nothing of distances.  So where a condition on the distance has constants alone,
  * the first list of a walk is read: mostly it ends beyond the distance, and what is within is
  * counted.  Where it does not, a sample of the index's rows is measured, evenly spread over the
- * segments.  A device walks for a longer list: its pass takes less than a millisecond, and so much
- * a sample takes of rows that are in no cache.
+ * segments.  A device walks with a longer list (GG_LOOK_LIST), which takes less than a millisecond,
+ * while a sample of rows that are in no cache takes as much.
  *
  * The scan's rows are looked at by nobody, so that it is in no counter and in no sample of queries,
  * and takes no predicate lock.  An error is left to the executor, which may never come to it.
@@ -83,7 +83,7 @@ ShareOfSample(GgScanOpaque *so, double all)
 	return (within + 0.5) / (measured + 1);
 }
 
-/* How many keys of the device's lists are within?  *all: every key of a list is. */
+/* How many keys of the device's lists are within?  *all: in one list at least every key is. */
 static double
 CountOfDevice(const GgScanOpaque *so, bool *all)
 {
@@ -107,7 +107,7 @@ CountOfDevice(const GgScanOpaque *so, bool *all)
 	return within;
 }
 
-/* The same of what the scan hands out; a list is used up when half of it was. */
+/* How many rows does the scan hand out?  *all: half of its list, so that the list is used up. */
 static double
 CountOfScan(IndexScanDesc scan, bool *all)
 {
@@ -120,7 +120,7 @@ CountOfScan(IndexScanDesc scan, bool *all)
 	return count;
 }
 
-/* The share of the segments' rows, after the scan's first lists. */
+/* The share of the segments' rows that is within, by the scan's first lists; below 0: not known. */
 static double
 ShareOf(IndexScanDesc scan)
 {

@@ -40,7 +40,7 @@
  * Tried: the same for walks by rows.  Pins alone gain nothing (30.0 and 30.1 us), both gain 7 us of
  * some 300 that the query takes, and want the walk's list from the engine.
  *
- * What an address within a page means is known for heap tables only, and for rows that are nodes.
+ * This serves heap tables, whose pages are known, and segments whose nodes have one row each.
  */
 #include "scan/scan.h"
 

@@ -25,7 +25,7 @@ typedef enum Dependence
 	FALLS,						/* with the first argument */
 	SUM,						/* rises with either argument */
 	DIFFERENCE,					/* rises with the first argument, falls with the second */
-	OPPOSITE,					/* the other way round */
+	OPPOSITE,					/* falls with the first argument, rises with the second */
 	PRODUCT,
 	QUOTIENT
 } Dependence;
@@ -113,7 +113,7 @@ DependenceOf(Oid function)
 
 /* ---- what does not change ------------------------------------------------ */
 
-/* context: the number of the table that is scanned; 0: columns of all tables change. */
+/* Does it change from row to row?  context: the table that is scanned; 0: all columns change. */
 static bool
 Changes(Node *node, void *context)
 {
@@ -241,7 +241,7 @@ TakeStep(Node *expr, Index relid, GgStep *step, int *direction)
 	if (dependence == PRODUCT || dependence == QUOTIENT)
 	{
 		*direction = SignOf(step->operand);
-		/* 0, or not finite: the result is no more monotone than a constant is */
+		/* 0, or not finite: the result does not tell distances apart */
 		if (*direction == 0 && IsA(step->operand, Const))
 			return NULL;
 	}

@@ -8,8 +8,8 @@
  *
  *	+ -			of float4, float8 and numeric
  *	*			of these, by an operand that is neither 0 nor infinite
- *	/			of float4 and float8, likewise.  Not of numeric: the number of its digits depends on
- *				the quotient, and with it whether it is rounded up or down
+ *	/			of float4 and float8, by the same operands.  Not of numeric: how many digits a
+ *				quotient has depends on it, and so does whether it is rounded up or down
  *	casts		between float4, float8 and numeric, numeric(p, s) included
  *	round, trunc, ceil, floor
  *	< <= > >=	of float4, float8 and numeric.  So a condition is a chain, too: false is less than
@@ -50,7 +50,7 @@ typedef struct GgMonotone
 	Node	   *inner;			/* the chain begins with it; the caller finds out what it is */
 	int			direction;		/* 1: the expression rises with inner; -1: it falls; 0: that hangs
 								 * on the sign of a parameter */
-	int			outermost;		/* the same of the outermost step and what it is applied to */
+	int			outermost;		/* the direction of the outermost step alone */
 	int			nsteps;
 	GgStep		steps[GG_MOST_STEPS];	/* the outermost first */
 } GgMonotone;
@@ -62,8 +62,8 @@ typedef struct GgMonotone
 extern void GgTakeApart(Node *expr, GgMonotone *monotone);
 
 /*
- * The same of a clause that joins the table of that number to others, whose columns are taken not
- * to change.
+ * Take apart a clause that joins the table of this number to others.  Columns of the others are
+ * taken not to change.
  */
 extern void GgTakeJoinApart(Node *expr, Index relid, GgMonotone *monotone);
 
@@ -82,8 +82,8 @@ extern bool GgIsFixed(Node *expr);
 extern OpExpr *GgDistanceOf(IndexOptInfo *index, Node *expr);
 
 /*
- * What a plan's expression measures the distance of the plan's order to, if it is that distance to
- * something: the column is the same, the query need not be.  NULL: it is something else.
+ * If an expression of a plan is the distance of the plan's order, from the same column to whatever
+ * query: that query.  NULL: the expression is something else.
  */
 extern Node *GgQueryOf(Node *expr, const OpExpr *order);
 

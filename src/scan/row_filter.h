@@ -7,7 +7,7 @@
 
 #include "scan/scan.h"
 
-/* Make the filter of a scan from its keys, and what else is known of it. */
+/* Make the filter of a scan from its keys: so->filter, so->impossible and so->recheck. */
 extern void GgMakeFilter(GgScanOpaque *so, const ScanKeyData *keys, int nkeys);
 
 /*
@@ -48,7 +48,7 @@ GgNodeMatches(GgScanOpaque *so, GgStream *stream, uint32 node)
 	return (stream->matching[node / 64] >> (node % 64) & 1) != 0;
 }
 
-/* A node matches when one of its rows does.  Does this row match, leaving aside its TID? */
+/* Does this row of a node that matches match, too?  Its TID is left to GgTidMatches(). */
 static inline bool
 GgMayMatch(GgScanOpaque *so, GgStream *stream, uint32 row)
 {

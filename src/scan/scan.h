@@ -48,7 +48,7 @@ typedef struct GgStreamOps
 {
 	/*
 	 * Open: allocate stream->state in so->context and make the first list.  Any state but
-	 * GG_LIST_READY: this implementation cannot read the stream.
+	 * GG_LIST_READY: this implementation has no node to hand out.
 	 */
 	GgListState (*first_list) (GgScanOpaque *so, GgStream *stream);
 
@@ -91,7 +91,7 @@ struct GgStream
 	bool		late;			/* the head is a row that strict order kept back */
 	gg_candidate head;
 
-	uint32		nodes;			/* of the delta: slots on its pages */
+	uint32		nodes;			/* of the delta: slots before end_page */
 	uint32		itopk;
 	uint64		handed;			/* nodes taken from lists of walks and devices */
 	uint8	   *returned;		/* bitmap of nodes that left this stream; NULL before the first */
@@ -107,28 +107,28 @@ struct GgStream
 	GgArray		filters;		/* no extents without filter columns */
 	uint64	   *matching;		/* bitmap of nodes that match; NULL before GgFindMatching() */
 	uint32		nmatching;
-	uint64	   *matching_rows;	/* of rows, where nodes may have several */
+	uint64	   *matching_rows;	/* bitmap of rows that match, where nodes may have several */
 
 	/* delta only: its pages [first_page, end_page) */
 	uint32		first_page;
 	uint32		end_page;
 };
 
-/* Part of a scan: what a device answered its first query with. */
+/* Part of a scan: what a device answered its first request with. */
 typedef struct GgDeviceAnswer
 {
 	GgResidentRef ref;			/* the resident that was asked */
-	uint32		lists;			/* bitmap of the segments that it answered for ... */
-	uint32		exact;			/* ... and of those whose rows it measured */
-	uint32		walked;			/* ... and, with a filter, of those that it walked */
-	uint32		walk_length;	/* ... and the length of their lists */
-	bool		uncertain;		/* a walk's list that may turn out to be for nothing */
-	uint32		missing;		/* of those that it would have been asked for, had it had room */
+	uint32		lists;			/* bitmap of the segments that it answered for */
+	uint32		exact;			/* of these, the segments too small for a walk, which it measured */
+	uint32		walked;			/* under a filter, the segments that it walked */
+	uint32		walk_length;	/* under a filter, the length of these walks' lists */
+	bool		uncertain;		/* the first lists are of walks that may be for nothing */
+	uint32		missing;		/* bitmap of segments that the CPU walks for want of memory there */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 
 	bool		answered;		/* the first lists are there, before the scan asks for them */
-	bool		deep;			/* all rows of these were measured, and more will be */
-	struct FirstLists *first;	/* these; known to device_ask.c alone */
+	bool		deep;			/* the first lists are deep, and later ones go on behind them */
+	struct FirstLists *first;	/* the first lists; known to device_ask.c alone */
 } GgDeviceAnswer;
 
 /* The procedure that searches a graph for the first list. */
@@ -146,36 +146,36 @@ typedef struct GgScanNote
 	uint64		queries;
 	uint64		by_device;		/* of these */
 	uint64		by_both;		/* of these: some segments by a device, some by the CPU */
-	GgReason	reason;			/* why the CPU answered the last one of the others */
+	GgReason	reason;			/* why the CPU answered the last query that it had a part in */
 	uint64		lists;
-	uint64		exact_lists;	/* of which every row that matches was measured */
-	uint32		procedures;		/* GgProcedures that searched the others */
+	uint64		exact_lists;	/* lists for which every row that matches was measured */
+	uint32		procedures;		/* GgProcedures of the lists that are not exact */
 	uint64		widenings;
 	bool		filtered;
 	uint64		matches;		/* rows */
 	uint64		rows;			/* returned */
 	uint64		distances;		/* measured by this process */
 	uint64		reranked;		/* measured by row after walks by codes */
-	uint32		list;			/* of the last one: the length of its first candidate list ... */
-	float		recall;			/* ... and the recall expected of it; 0: not known */
+	uint32		list;			/* length of the last query's first candidate list */
+	float		recall;			/* expected of that list; 0: not known */
 } GgScanNote;
 
 struct GgScanOpaque
 {
 	Relation	index;
 	Relation	heap;
-	BlockNumber heap_length;	/* of the table, at least; 0: not known yet */
+	BlockNumber heap_length;	/* blocks of the table, at least; 0: not known yet */
 	MemoryContext context;		/* everything of one rescan */
-	bool		prepared;		/* the directory was read ... */
-	bool		started;		/* ... and streams were opened */
+	bool		prepared;		/* the directory was read */
+	bool		started;		/* streams were opened */
 	GgIterativeScan mode;
-	gg_search_params params;	/* as settings had them when the scan began ... */
-	uint64		max_scan_tuples;	/* ... and this */
+	gg_search_params params;	/* of the settings when it began, itopk_size as of GgTakeForm() */
+	uint64		max_scan_tuples;	/* the setting when the scan began; 0 for a range */
 	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
 	bool		by_table;		/* rows come in the order of the table's values */
-	bool		strict_table;	/* and never before a row that is farther; then mode is relaxed */
+	bool		strict_table;	/* by_table in strict order, late rows last; mode is relaxed then */
 	bool		keeps_back;		/* streams hand out late rows after all others */
 	struct GgTableOrder *table_order;	/* known to table_order.c alone; NULL: not in use */
 	GgCodeQuery *code_queries[GG_CODES_INT4 + 1];	/* by kind of codes; NULL before use */
@@ -184,43 +184,43 @@ struct GgScanOpaque
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
 	uint32		marks;			/* of the order, see scan/sort_key.h */
 	struct GgLeftOut *left_out; /* known to left_out.c alone; NULL: there are none */
-	bool		all_exact;		/* measure every row; set by who opens the scan */
+	bool		all_exact;		/* measure every row; set by who opens the scan, or by range */
 	bool		range;			/* all rows within a distance, in no order */
-	bool		look;			/* the planner's, see look.c; likewise */
-	struct GgListsAhead *ahead; /* of queries that are known before; or NULL; likewise */
-	bool		by_function;	/* no statement asks, but a function of ours; likewise */
-	bool		quiet;			/* not counted: a look, or recall is measured; likewise */
-	GgNode		left_out_node;	/* not found, nor gone through on the CPU; likewise */
+	bool		look;			/* it is the planner's (look.c); set by who opens the scan */
+	struct GgListsAhead *ahead; /* its next queries, where exec/ knows them; or NULL */
+	bool		by_function;	/* a function of ours asks, no statement; set by who opens it */
+	bool		quiet;			/* not counted: a look, or to measure recall; set by who opens it */
+	GgNode		left_out_node;	/* not returned, nor walked by the CPU; set by who opens the scan */
 	bool		exact;			/* all_exact, or gpugraph.target_recall is 1 */
-	GgCalibration *calibration; /* gpugraph.target_recall counts, and it is known; or NULL */
-	double		target;			/* the setting then */
-	GgForm		form;			/* whose list was taken */
-	GgQueries  *queries;		/* this one and others, or NULL; set by who opens the scan */
+	GgCalibration *calibration; /* the index's, where gpugraph.target_recall counts; or NULL */
+	double		target;			/* gpugraph.target_recall, where calibration is not NULL */
+	GgForm		form;			/* the form whose list was taken from calibration */
+	GgQueries  *queries;		/* its query and others, or NULL; set by who opens the scan */
 	bool		impossible;		/* no row fulfils the keys of the scan */
-	bool		recheck;		/* rows that match need not fulfil them */
+	bool		recheck;		/* rows that match the filter need not fulfil the keys */
 	GgReason	reason;			/* which engine answers, and why */
 	GgDeviceAnswer device;
-	uint32		expected;		/* rows, where the executor filters them; 0: not known */
-	uint32		limit;			/* rows, where it does not; 0: not known */
-	bool		one_of_many;	/* others have rows for the same LIMIT */
-	const struct LimitState *above; /* counts the rows that pass what is above the scan; or NULL */
-	int64		passed_before;	/* of these, before the scan began */
+	uint32		expected;		/* rows to hand out, where the executor filters; 0: not known */
+	uint32		limit;			/* rows that LIMIT takes, where nothing filters; 0: not known */
+	bool		one_of_many;	/* other scans have rows for the same LIMIT */
+	const struct LimitState *above; /* the LIMIT that counts the rows which come to it; or NULL */
+	int64		passed_before;	/* rows that had come to that LIMIT before the scan began */
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
-	GgNearest  *nearest;		/* of all lists; NULL: there are none so far */
-	bool		together;		/* these are of several indexes, with a scan each */
+	GgNearest  *nearest;		/* distances of the nearest of all lists; NULL: none so far */
+	bool		together;		/* nearest is that of several indexes, with a scan each */
 	GgStream	tail;			/* the delta's last rows, until the device has answered */
 	float		last_distance;	/* of the last node that was not late */
-	bool		late;			/* rows are left alone that strict order kept back */
+	bool		late;			/* the rows that come now are those that strict order kept back */
 	GgBound		bound;
 
 	/* conditions on the distance, see within.c; infinity: none ends the scan */
-	float		farthest;		/* that a node may be which a stream hands out */
-	float		farthest_row;	/* the same of rows in the table's order */
-	bool		checks;			/* the scan says which rows are checked: not ... */
-	double		sure_within;	/* ... those that are nearer than this */
-	bool		beyond;			/* the streams have nothing else; of the late there are: */
+	float		farthest;		/* no node beyond this distance is taken */
+	float		farthest_row;	/* in the table's order: no row beyond this distance is returned */
+	bool		checks;			/* the executor checks moved conditions where the scan says so */
+	double		sure_within;	/* rows nearer than this need no such check */
+	bool		beyond;			/* no stream has a head within: the nodes of kept_back come */
 	struct GgLateNode *kept_back;
 	uint32		nkept,
 				kept_room;
@@ -239,7 +239,7 @@ struct GgScanOpaque
 				row_end;
 
 	/* iterative_scan = off */
-	uint32		allowed;		/* rows that may still be returned */
+	uint32		allowed;		/* rows that may be returned, the nreturned among them */
 	uint32		nreturned;
 	ItemPointerData *returned;
 	uint32		returned_cap;
@@ -260,9 +260,9 @@ extern bool GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so));
 extern uint64 *GgFirstList(const GgScanOpaque *so, uint32 list, uint32 *k, uint64 *matches);
 
 /*
- * What would be asked.  True: it may be asked for together with what other scans would, and the
- * answer handed over by GgTakeFirst(), before GgAskDevice().  False: GgAskDevice() is to ask.
- * deep: all rows of the lists are measured.
+ * Make the request that GgAskDevice() would make.  True: it may be asked together with those of
+ * other scans, and GgTakeFirst() hands the answer over before GgAskDevice() is called.  False:
+ * GgAskDevice() is to ask.  deep: all rows of the lists are measured.
  */
 extern bool GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep);
 extern void GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, bool deep, const uint64 *keys);
@@ -271,7 +271,7 @@ extern void GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, bool deep, const uin
 
 typedef struct GgListsAhead GgListsAhead;
 
-/* To be set in so->ahead of a scan whose next queries will be known.  It is empty. */
+/* Make an empty one, for so->ahead of a scan whose next queries will be known. */
 extern GgListsAhead *GgNewListsAhead(void);
 
 /* The scan's keys for an outer row. */
@@ -279,28 +279,29 @@ typedef struct GgKeysAhead
 {
 	const ScanKeyData *keys;
 	int			nkeys;
-	bool		change;			/* they may be others for other rows */
+	bool		change;			/* other outer rows may have other keys */
 } GgKeysAhead;
 
 /*
- * For how many of its next queries a scan would find what it is asked for at once, where there is
- * memory for them.  0: only for one.  knows_keys: queries will come with their keys.
+ * How many of the scan's next queries may be answered together, where there is memory for them.  0:
+ * each is to ask for itself.  knows_keys: queries will come with their keys.
  */
 extern uint32 GgRoomAhead(const GgScanOpaque *so, bool knows_keys);
 
 /*
- * Drop all queries; add one of the scan of this index, and say how many bytes it takes, with its
- * lists; ask a device for the lists of all, and say for how many it answered.
+ * Drop all queries; add one of the scan of this index, and return how many bytes it takes, with its
+ * lists (0: it is left to the scan); ask a device for the lists of all, and return for how many it
+ * answered, or how many a pass is to measure for.
  */
 extern void GgForgetAhead(GgListsAhead *ahead);
 extern Size GgAddAhead(GgListsAhead *ahead, Relation index, Datum value, const GgKeysAhead *keys);
 extern uint32 GgAskAhead(GgListsAhead *ahead);
 
-/* The scan is to ask for this.  True: keys has the answer.  Else the next queries ask for it. */
+/* Find the answer to a scan's request.  False: it is to ask, and the request may be noted here. */
 extern bool GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches);
 
 /*
- * The keys of all nodes of a segment that may be within the distance of a scan for all such rows,
+ * For a scan for all rows within a distance: the keys of all nodes of a segment that may be within,
  * in no order.  False: the scan is to measure by itself.
  */
 extern bool GgFindWithin(GgScanOpaque *so, GgStream *stream, const uint64 **keys, uint32 *count);
@@ -315,7 +316,7 @@ GgAnsweredBy(const GgScanOpaque *so)
 
 /* ---- recall_target.c ---------------------------------------------------- */
 
-/* Take the list that the target needs, once LIMIT is known. */
+/* Take the list that gpugraph.target_recall needs, once LIMIT is known.  Sets so->exact, too. */
 extern void GgAimAtRecall(GgScanOpaque *so);
 
 /*
@@ -334,7 +335,7 @@ extern double GgExpectedRecall(const GgScanOpaque *so);
 
 /*
  * The nearest of several lists: of the segments of one index, or of indexes that are searched
- * together.  There is room for so many distances, and as many are kept, or fewer: GgAimNearest().
+ * together.  There is room for `room` distances.  GgAimNearest() says how many of them are kept.
  */
 extern GgNearest *GgMakeNearest(MemoryContext context, uint32 room);
 extern void GgAimNearest(GgNearest *nearest, uint32 most);
@@ -344,12 +345,12 @@ extern void GgForgetNearest(GgNearest *nearest);
 extern void GgAddWalk(GgNearest *nearest, const gg_walk *walk);
 extern void GgAddKeys(GgNearest *nearest, const uint64 *keys, uint32 count, int shift);
 
-/* How far a stream is to look: the distance of the last node of one list over all of them. */
+/* How far a stream is to look: the last distance of so->nearest; infinity: there is no such end. */
 extern float GgReach(const GgScanOpaque *so, const GgStream *stream);
 
 /*
- * The distance up to which a walk that was cut short may hand out nodes.  A scan that ends before
- * it need not go on.
+ * The distance up to which a walk that was cut short may hand out nodes, before it goes on.
+ * Infinity: the scan ends before that distance, so the walk need not go on.
  */
 extern float GgHandedReach(const GgScanOpaque *so);
 
@@ -362,13 +363,13 @@ extern float GgHandedReach(const GgScanOpaque *so);
 extern void GgBeginAhead(GgScanOpaque *so, GgStream *stream);
 
 /*
- * The next nodes of the stream are those of these keys, which were shifted right by so many bits.
- * The first of them are looked at, GG_AHEAD_ROWS at most.
+ * Look ahead to the next nodes of the stream: those of the first GG_AHEAD_ROWS of these keys, or
+ * fewer.  The keys were shifted right by so many bits.
  */
 extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint64 *keys,
 						uint32 count, int shift);
 
-/* The same of rows of a heap table of so many blocks: GG_AHEAD_ROWS at most; NULL: none. */
+/* The same for GG_AHEAD_ROWS rows or fewer of a heap table of so many blocks.  TIDs may be NULL. */
 extern void GgLookAtRows(Relation heap, BlockNumber heap_blocks,
 						 const ItemPointerData *const *tids, uint32 count);
 
@@ -379,18 +380,18 @@ extern void GgPinRow(Relation heap, IndexFetchTableData *fetch, const ItemPointe
 
 /*
  * Queries that are searched for one after the other, by one scan and under one snapshot.  The first
- * scan that has to measure the whole delta does so for all of them.  Made in the current context.
+ * search that has to measure the whole delta does so for all of them.  Made in the current context.
  */
 extern GgQueries *GgMakeQueries(void);
 extern void GgFreeQueries(GgQueries *queries);
 
 /*
- * The queries are these, of each of which so many rows are kept at most.  The values are detoasted,
- * and stay the caller's.
+ * Name the queries that are searched for next.  Of the delta `most` rows at most are kept for each.
+ * The values are detoasted, and stay the caller's.
  */
 extern void GgNameQueries(GgQueries *queries, const Datum *values, uint32 count, uint32 most);
 
-/* The one that is searched for next. */
+/* The query of this number, which is searched for next. */
 extern Datum GgTakeQuery(GgQueries *queries, uint32 number);
 
 /* ---- table_order.c ------------------------------------------------------ */
@@ -404,7 +405,7 @@ extern bool GgNextInTableOrder(IndexScanDesc scan,
 											 ItemPointer tid),
 							   ItemPointer tid);
 
-/* Before so->context is reset or deleted. */
+/* End such a scan's reading of the table, before so->context is reset or deleted. */
 extern void GgEndTableOrder(GgScanOpaque *so);
 
 /* ---- left_out.c --------------------------------------------------------- */
@@ -412,7 +413,7 @@ extern void GgEndTableOrder(GgScanOpaque *so);
 /* Find the rows that are not in the index and come before those that are. */
 extern void GgFindLeftOut(IndexScanDesc scan);
 
-/* The next of them; false: there is none. */
+/* The next row that the index has left out; false: there is none. */
 extern bool GgNextLeftOut(GgScanOpaque *so, ItemPointer tid);
 
 /* ---- last_scan.c -------------------------------------------------------- */
@@ -468,12 +469,12 @@ extern void GgTellLimit(ScanKey key, uint64 limit);
 typedef struct GgAsked
 {
 	uint32		rows;			/* so many are taken; 0: not known */
-	bool		of_many;		/* of this node and others */
-	const struct LimitState *limit; /* gets all that are not dropped before, as soon as they are
-									 * returned and in their order; or NULL */
+	bool		of_many;		/* they are of this node and of others together */
+	const struct LimitState *limit; /* gets every row that no node between drops, as soon as it is
+									 * returned and in order; or NULL */
 } GgAsked;
 
-/* The same of a node, which may drop some. */
+/* Tell a plan's scan what is asked of it, and what its filter says of the end and of sets. */
 extern void GgTellScan(struct IndexScanState *scan, const GgAsked *asked);
 
 /* How many rows will the scan have returned when LIMIT has what it wants?  0: not known. */
@@ -486,7 +487,7 @@ extern void GgReadExpected(GgScanOpaque *so, ScanKey key);
 
 extern void GgInitWrongOrder(void);
 
-/* The scan returns a row with a bound; it ends. */
+/* To be called when a scan returns a row with a bound (bound.c), and when it ends. */
 extern void GgNoteBound(const GgScanOpaque *so);
 extern void GgForgetBound(const GgScanOpaque *so);
 
@@ -495,7 +496,7 @@ extern void GgForgetBound(const GgScanOpaque *so);
 /* Conditions that end a scan. */
 typedef struct GgWithin GgWithin;
 
-/* fn_extra of a key of an order.  In the memory of the query. */
+/* What fn_extra of an order's key points to, in the memory of the query. */
 typedef struct GgTold
 {
 	const struct LimitState *limit; /* see GgAsked; or NULL */
@@ -509,7 +510,7 @@ typedef struct GgTold
  */
 extern bool GgEndsScan(Node *clause, const OpExpr *order, GgMonotone *monotone);
 
-/* Make what ends a scan of its filter; NULL: nothing does.  *all: all conditions of it do. */
+/* Find what ends a scan in its filter; NULL: nothing does.  *all: every condition of it does. */
 extern GgWithin *GgMakeWithin(struct IndexScanState *scan, bool *all);
 
 /*
@@ -523,14 +524,14 @@ extern float GgFarthest(GgScanOpaque *so, const ScanKeyData *key);
 extern bool GgMayHoldAtNaN(const GgScanOpaque *so, const ScanKeyData *key);
 
 /*
- * Make what ends a scan in that order of clauses that the planner has, where all operands and the
- * query are constants.  NULL: they are not, or nothing ends it.
+ * Find what ends a scan in that order among clauses of the planner's, where all operands and the
+ * query are constants.  NULL: some are no constants, or nothing ends the scan.
  */
 extern GgWithin *GgMakePlannedWithin(List *clauses, const OpExpr *order, struct EState *estate);
 
 /* ---- look.c --------------------------------------------------------------- */
 
-/* Length of a device's lists of walks. */
+/* Length of the lists of a device's walks in a look. */
 #define GG_LOOK_LIST		512
 
 /*
@@ -590,8 +591,8 @@ typedef struct GgLateNode
 } GgLateNode;
 
 /*
- * A walk or a device keeps a node back.  A scan that ends at a distance does not come to where they
- * would hand it out.  So it is remembered until that end.  False: the scan has no such end.
+ * Remember a node that a walk or a device keeps back.  A scan that ends at a distance does not come
+ * to where they would hand the node out, and returns it at that end.  False: it has no such end.
  */
 static inline bool
 GgKeepLate(GgScanOpaque *so, GgStream *stream, float distance, uint32 node)
@@ -616,7 +617,7 @@ GgHalfIsHandedOut(const GgScanOpaque *so, const GgStream *stream, uint32 length)
 	return so->mode != GG_ITERATIVE_OFF && stream->handed * 2 > length;
 }
 
-/* Rows that LIMIT takes of all streams; 0: not known.  More are read from the table. */
+/* Rows that LIMIT takes of all streams, more where the table is read for them; 0: not known. */
 static inline uint32
 GgRowsOfLimit(const GgScanOpaque *so)
 {
@@ -624,7 +625,7 @@ GgRowsOfLimit(const GgScanOpaque *so)
 		so->limit;
 }
 
-/* The longest list that a walk of a segment is worth; under a filter after an estimate. */
+/* The longest list that a walk of a segment is worth, under a filter by nmatching; 0: none is. */
 extern double GgLongestList(const GgScanOpaque *so, const GgStream *stream);
 
 /* Is a walk with a list of this length better than measuring every row that matches? */
@@ -691,12 +692,12 @@ extern void ggendscan(IndexScanDesc scan);
 /* ---- indexes that are searched together (exec/together.h) ----------------- */
 
 /*
- * Begin a scan that has its keys, as far as it needs no device.  nearest: of the scans that are
- * searched with this one, of the same query and metric; NULL: each is searched by itself.
+ * Begin a scan that has its keys, as far as it needs no device.  nearest: that of all scans that
+ * are searched together, with the same query and metric; NULL: this one is searched by itself.
  */
 extern void GgPrepareSearch(IndexScanDesc scan, GgNearest *nearest);
 
-/* The same scan, up to the first list of each stream. */
+/* Open a scan that was prepared, up to the first list of each stream. */
 extern void GgOpenSearch(IndexScanDesc scan);
 
 /*

@@ -9,9 +9,9 @@
  *
  * The index has no row whose vector is NULL, or zero under cosine.  Their keys are NULL and NaN.
  * Where these come last, such rows are left out, as without a key of this kind.  Where they come
- * first, the index's order is the query's only if the index has left none out.  It may be
- * given one after the plan was made.  So the scan is told which rows come first, and finds them in
- * the table by then (scan/left_out.c).
+ * first, the index's order is the query's only if the index has left none out.  Such a row may be
+ * inserted after the plan was made.  So the scan is told which rows come first, and finds them in
+ * the table where the index has left some out (scan/left_out.c).
  */
 #ifndef GG_SORT_KEY_H
 #define GG_SORT_KEY_H
@@ -31,9 +31,9 @@
 #define GG_KEY_EXACT		0x1	/* the order is to be strict, and that of the operator's values */
 #define GG_KEY_OTHER		0x2	/* the key is not the distance itself, or a node groups rows */
 #define GG_KEY_NULLS_FIRST	0x4	/* rows with NULL vectors come first */
-#define GG_KEY_NANS_FIRST	0x8	/* then come zero vectors */
-#define GG_KEY_RANGE		0x10	/* no order: all rows within a distance (range_path.c) ... */
-#define GG_KEY_FEW			0x20	/* ... of which a few may be all that is asked for */
+#define GG_KEY_NANS_FIRST	0x8	/* zero vectors come first, behind NULL ones */
+#define GG_KEY_RANGE		0x10	/* no order: all rows within a distance (range_path.c) */
+#define GG_KEY_FEW			0x20	/* of that range a few rows may be all that is asked for */
 #define GG_KEY_MARKS		0x3F
 
 static inline uint32

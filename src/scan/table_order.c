@@ -269,7 +269,7 @@ LookAtBatch(Relation heap, const GgTableOrder *order)
 		GgLookAtRows(heap, order->heap_blocks, tids + i, Min(GG_AHEAD_ROWS, order->nbatch - i));
 }
 
-/* The next rows of the streams, a few of those that are wanted. */
+/* Fill the batch with the next rows of the streams, no more than `wanted`. */
 static void
 FillBatch(IndexScanDesc scan,
 		  bool (*next) (GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid), uint64 wanted)
@@ -305,7 +305,7 @@ ReadBatch(IndexScanDesc scan, uint64 due)
 	uint32		nlater = 0;
 	GgCaller	caller;
 
-	/* what an expression calls is the owner's */
+	/* what an expression calls runs with the rights of the table's owner */
 	if (order->expression != NULL)
 	{
 		GgTellRights(&order->rights);
@@ -329,7 +329,7 @@ ReadBatch(IndexScanDesc scan, uint64 due)
 		GgForgetToast(order->toast);
 }
 
-/* Rows that are not to be read any more, or wait for all others. */
+/* How many rows were returned, or are late and wait for all others? */
 static uint64
 Gone(const GgTableOrder *order)
 {

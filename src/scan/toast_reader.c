@@ -13,8 +13,8 @@
  * 1M x 768, storage int4 on a GPU (H200 host), everything in memory: p50 354 and 297 us instead of
  * 405 and 331.  60,000 x 768 from disk, on the CPU: 100 ms instead of 112 (median of 48 by turns).
  *
- * Tried: no block is asked for any more once eight in a row lay in shared buffers, of the table's
- * neither.  2% less time where all do: 143 to 149 us instead of 149 to 151 (60,000 x 768, CPU).
+ * Tried: to ask for no more blocks, nor for the table's, once eight in a row lay in shared buffers.
+ * 2% less time where all do: 143 to 149 us instead of 149 to 151 (60,000 x 768, CPU).
  */
 #include "scan/toast_reader.h"
 
@@ -113,7 +113,7 @@ GgFindToast(GgToastReader *reader, Datum value, GgToastValue *found)
 	return true;
 }
 
-/* Add the chunk in the slot to a value that has `done` bytes of `size`.  False: it is not next. */
+/* Add the chunk in the slot to a value that has `done` bytes of `size`.  False: it does not fit. */
 static bool
 AddChunk(TupleTableSlot *slot, int32 expected, char *data, uint32 *done, uint32 size)
 {

@@ -19,7 +19,7 @@ typedef struct GgToastValue
 	uint32		count;
 } GgToastValue;
 
-/* Of a table that has values out of line.  In a memory context that outlives the reader. */
+/* Make a reader for a table with values out of line, in a memory context that outlives it. */
 extern GgToastReader *GgOpenToast(Relation heap, MemoryContext context);
 extern void GgCloseToast(GgToastReader *reader);
 
@@ -31,7 +31,7 @@ extern bool GgFindToast(GgToastReader *reader, Datum value, GgToastValue *found)
 /* The value, in line, though it may be compressed.  NULL: detoast it otherwise. */
 extern struct varlena *GgReadToast(GgToastReader *reader, const GgToastValue *found);
 
-/* Forget all values that were looked up, of which there are some, and give back pins. */
+/* Forget the values that were looked up, one at least, and give back pins. */
 extern void GgForgetToast(GgToastReader *reader);
 
 #endif							/* GG_TOAST_READER_H */

@@ -11,7 +11,7 @@
  *
  * The condition stays in the filter, and rows are looked up in the same table.  So NULLs, the order
  * of conditions and rights are core's, and the subquery runs once.  What the scan leaves out is not
- * in the table.  A set of more values than a filter has room for is told nothing of.
+ * in the hash table.  The scan is not told of a set of more values than a filter has room for.
  */
 #include "scan/row_filter.h"
 

@@ -16,11 +16,11 @@ typedef struct WalkHistory
 {
 	Oid			index;
 	uint32		rest;			/* so many scans are to do without one */
-	uint32		next_rest;		/* after the next one that is for nothing */
-	bool		wasted;			/* the last one was for nothing */
+	uint32		next_rest;		/* the rest after the next walk that is for nothing */
+	bool		wasted;			/* the last walk was for nothing */
 } WalkHistory;
 
-/* Where the executor throws nodes away, and where a filter does: in the index last walked so. */
+/* [0]: the executor throws nodes away; [1]: a filter does.  Of the index last walked so. */
 static WalkHistory walk_history[2];
 
 bool

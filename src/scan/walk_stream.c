@@ -71,7 +71,7 @@ LimitedRows(const GgScanOpaque *so)
 	return GgRowsOfLimit(so);
 }
 
-/* Where there are others, the walk's list says how far they need to look. */
+/* Where other segments or indexes are searched, the walk's list says how far they need to look. */
 static void
 AddNearest(GgScanOpaque *so, const gg_walk *walk)
 {
@@ -134,7 +134,7 @@ RowsWanted(const GgScanOpaque *so, const GgStream *stream)
 	return (uint32) Min(GgRowsToTake(half, so->limit, stream->handed), stream->itopk);
 }
 
-/* How many of them are measured by row before the scan takes these, at most? */
+/* How many nodes of the list are measured by row, at most, before the scan takes those? */
 static uint32
 RerankSize(const GgScanOpaque *so, const GgStream *stream)
 {
@@ -193,7 +193,7 @@ IsSettled(const GgScanOpaque *so, const GgStream *stream)
 		GgIsTooFar(next.distance, key_distance(state->measured[last]), state->largest_error);
 }
 
-/* Take nodes from the list, until so many were, and measure those that match by row. */
+/* Take nodes from the list, until so many were taken, and measure the rows of those that match. */
 static void
 TakeNodes(GgScanOpaque *so, GgStream *stream, uint32 until)
 {
@@ -246,7 +246,7 @@ Rerank(GgScanOpaque *so, GgStream *stream)
 	}
 }
 
-/* The nearest node of those measured. */
+/* Make the nearest node of those measured the head.  False: the list has no more to hand out. */
 static bool
 NextMeasured(GgScanOpaque *so, GgStream *stream)
 {
@@ -327,7 +327,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 /*
  * The length of the next list; 0: every row is to be measured.  Rows that are nearer than those
  * that were returned are lost under strict order.  So where LIMIT will take more than twice as
- * many, the list grows in one step, and not step by step.
+ * many as were returned, the list grows in one step.
  */
 static uint32
 NextLength(GgScanOpaque *so, GgStream *stream)

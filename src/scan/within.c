@@ -96,7 +96,7 @@ MakeCondition(PlanState *parent, const GgMonotone *monotone, const OpExpr *order
 	Node	   *query = GgQueryOf(monotone->inner, order);
 
 	condition->falls = monotone->direction == -1;
-	/* $1 and $2 may be equal */
+	/* $1 and $2 may have the same value */
 	if (!equal(query, lsecond(order->args)))
 		condition->query = ExecInitExpr((Expr *) query, parent);
 	for (int i = monotone->nsteps - 1; i >= 0; i--)
@@ -337,7 +337,7 @@ typedef struct Range
 	float		most;
 } Range;
 
-/* The largest distance at which the condition holds; infinity: that is not known. */
+/* The largest distance at which the condition holds; infinity: not known; minus infinity: none. */
 static float
 Bisect(Condition *condition, const Range *range)
 {
@@ -399,7 +399,7 @@ SureBelow(const GgBound *bound, float distance)
 	if (bound->rounded || isinf(distance) || isinf(value))
 		return -get_float8_infinity();
 	value = GgBoundOfKey(bound, (float) (bound->metric == GG_METRIC_L2 ? value * value : value));
-	/* of the roundings of this arithmetic */
+	/* less what this arithmetic may round */
 	return value - fabs(value) * 0x1p-20;
 }
 

@@ -48,7 +48,7 @@ BlockOfRow(const GgScanOpaque *so)
 						(uint64) (node - piece->first) * GgRowBytes(so->meta) / GG_PAGE_PAYLOAD);
 }
 
-/* The error that is being handled may be the executor's of the scan's last row. */
+/* If the error being handled is that of a wrong order, report the scan's last row instead. */
 static void
 ReportWrongOrder(const GgScanOpaque *so, MemoryContext context)
 {
