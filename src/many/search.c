@@ -125,7 +125,7 @@ AskedQuery(void *arg, int number)
 							asked->queries->dimensions);
 }
 
-/* Read max_distance: a number for each query, infinity for NULL.  Returns NULL where it is empty. */
+/* Read max_distance: a number for each query, infinity for NULL.  Returns NULL if it has none. */
 static const float8 *
 ReadMost(ArrayType *array, int queries)
 {
