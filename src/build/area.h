@@ -90,8 +90,8 @@ typedef struct GgArea
 	int64	   *filters;		/* later: words of all heap rows, sorted by node, word by word */
 	char	   *codes;			/* of the rows, as writers make them; NULL: they are not kept */
 	pg_atomic_uint64 *tables[GG_HASH_TABLES];	/* of one process: NULL until used */
-	uint32		next;			/* where the next row goes, unless that is the end */
-	uint32		end;			/* of the chunk */
+	uint32		next;			/* where the next row goes, if that is before the end */
+	uint32		end;			/* of this process's chunk, or of its memory */
 	uint32		next_duplicate; /* the same two of duplicates */
 	uint32		end_duplicate;
 	int			ntables;		/* tables that this process may use in this round */
@@ -132,7 +132,7 @@ extern bool GgCreateArea(GgArea *area);
 extern bool GgAttachArea(GgArea *area);
 
 /*
- * Unmap the area, if any; nobody may be reading it.  failed: PostgreSQL removes a temporary file.
+ * Unmap the area, if any; nobody may be reading it.  failed: leave its file to PostgreSQL.
  */
 extern void GgUnmapArea(GgArea *area, bool failed);
 

@@ -116,7 +116,7 @@ ReportSync(BlockNumber done, BlockNumber total)
 }
 
 /*
- * The metapage, and what makes the relation survive a crash.  Where the sync has to be done here,
+ * Write the metapage, and make the relation survive a crash.  Where the sync has to be done here,
  * it is done twice: the metapage tells how long everything before it took.
  */
 static void

@@ -14,8 +14,8 @@
 extern void GgPlanTables(GgArea *area, Relation heap, double rows);
 
 /*
- * Find the row of the area that equals `row`, which is the newest of its process.  Returns `row`
- * itself when there is none.
+ * Find the row of the area that equals `row`, its process's newest one.  Returns `row` itself when
+ * there is none.
  */
 extern uint32 GgFindEqualRow(GgArea *area, uint32 row);
 
@@ -29,8 +29,8 @@ extern bool GgAddDuplicate(GgArea *area, const GgTidEntry *entry, const int64 *w
 extern void GgCloseGaps(GgArea *area);
 
 /*
- * Sort TIDs and filter words by node.  Returns NULL when all rows differ, else the number of each
- * node's first heap row and, behind them, area->nrows.
+ * Sort TIDs and filter words by node.  Returns NULL when all rows differ, else where each node's
+ * heap rows begin among the sorted ones and, behind the last node, area->nrows.
  */
 extern uint32 *GgSortRows(GgArea *area);
 

@@ -39,7 +39,7 @@ extern double GgExpectedRows(Relation heap);
 
 /*
  * Decide plan->most, and how segments are built; the dimensions are known.  Where the device holds
- * too little, a NOTICE says so, and the plan becomes one for the CPU engine; an ERROR under "cuda".
+ * too little, a NOTICE says so, and the plan is for the CPU engine; an ERROR if engine is "cuda".
  */
 extern void GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta);
 

@@ -14,7 +14,7 @@
 
 #include "utils/memutils.h"
 
-/* The leader looks after the engine each LOOK_SHARE-th of its wait so far, within these bounds. */
+/* The leader looks at the engine again after 1/LOOK_SHARE of its wait so far, in these bounds. */
 #define LEAST_LOOK_MS		1
 #define MOST_LOOK_MS		10
 #define LOOK_SHARE			50
@@ -369,7 +369,7 @@ CheckCodes(GgBuild *build, GgSegmentWork *work, const gg_control *control)
 	build->plan.codes = GG_CODES_NONE;
 }
 
-/* The thread has ended. */
+/* The thread has ended: take its graph or, where it failed, have the segment wait again. */
 static void
 TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 {
@@ -410,7 +410,7 @@ TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 
 /* ---- one segment ------------------------------------------------------- */
 
-/* Are there codes to be made of the rows, so that these may not go as they are written? */
+/* Are codes to be made of the rows, so that rows stay in the area after they are written? */
 static bool
 RowsAreCoded(const GgBuild *build)
 {
@@ -425,7 +425,7 @@ LeaveRanges(GgBuild *build, GgSegmentWork *work, uint32 ranges)
 	GgWakeWriters(&build->process.writer);
 }
 
-/* In its last use leave all ranges of the work, in a state in which only writers read them. */
+/* At the area's last use leave all ranges of the work, once only their writers still read them. */
 static void
 LeaveWork(GgBuild *build, GgSegmentWork *work)
 {

@@ -16,7 +16,7 @@
 typedef enum GgWorkState
 {
 	GG_WORK_NONE,				/* no segment: the area is empty, or is being filled */
-	GG_WORK_ROWS,				/* its area is closed; the leader's next look has it wait */
+	GG_WORK_ROWS,				/* its area is closed; GgTendSegments() has it wait */
 	GG_WORK_WAITS,				/* for the engine */
 	GG_WORK_GRAPH,				/* a thread makes the graph */
 	GG_WORK_COPY,				/* its lists are copied to where all processes write them from */
@@ -88,7 +88,7 @@ extern void GgTendSegments(GgBuild *build, bool growing);
 /* While no area is being filled: wait until the area's segment, if there is one, is written. */
 extern void GgFinishWork(GgBuild *build, GgSegmentWork *work);
 
-/* All segments are begun: finish them, and hand over the first if it is the only one. */
+/* All segments are begun: finish them, and hand the segment over where there is only one. */
 extern void GgFinishWorks(GgBuild *build);
 
 /* However the build ends: free its threads, copies on devices, and graphs. */

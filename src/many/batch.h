@@ -35,8 +35,8 @@ typedef struct GgTarget
 extern void GgOpenTarget(Oid indexoid, GgTarget *target);
 
 /*
- * Open it once more under the same snapshot, valid or not: REINDEX CONCURRENTLY may have replaced
- * the index, but it is kept up to date until the locks that GgOpenTarget() took are gone.
+ * Open a target once more under the same snapshot, valid or not: REINDEX CONCURRENTLY may have
+ * replaced the index, but it is kept up to date until the locks that GgOpenTarget() took are gone.
  */
 extern void GgReopenTarget(Oid indexoid, GgTarget *target);
 
@@ -108,8 +108,8 @@ extern void GgLeaveRowOut(GgFinder *finder, const GgNode *node);
 
 /*
  * Find the k nearest visible rows of several queries: GgSetQueries(), then GgFindQuery() for one
- * after the other.  They share a pass over the delta.  The values stay the caller's.  More than
- * GG_QUERIES_TOGETHER are no faster.
+ * after the other.  The queries share a pass over the delta.  The values stay the caller's.  More
+ * queries than GG_QUERIES_TOGETHER are no faster.
  */
 #define GG_QUERIES_TOGETHER		64
 extern void GgSetQueries(GgFinder *finder, const Datum *values, uint32 count, uint64 k);
@@ -154,7 +154,7 @@ extern void GgSetSetting(const char *name, const char *value);
 
 /*
  * The distance up to which rows count as found; farthest: that of the exact answer's last row.  It
- * is somewhat more, for float32 on two engines, and cosines, which are differences near one.
+ * is somewhat more: two engines differ in float32, and a cosine is a difference of numbers near 1.
  */
 extern double GgFarthestFound(gg_metric metric, double farthest);
 

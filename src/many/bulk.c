@@ -494,7 +494,7 @@ AnswersOf(const GgBulk *bulk, uint32 l)
 	};
 }
 
-/* Measure what a device has found that has no rows, or rounded ones. */
+/* Measure by stored rows what was found by a device that has no rows, or rounded ones. */
 static void
 MeasureFound(GgBulk *bulk)
 {
@@ -509,7 +509,7 @@ MeasureFound(GgBulk *bulk)
 	}
 }
 
-/* The candidates of a batch that the device has answered. */
+/* Make the candidates of a batch that the device has answered. */
 static void
 MakeCandidates(GgBulk *bulk)
 {
@@ -533,7 +533,7 @@ MakeCandidates(GgBulk *bulk)
 	pfree(keys);
 }
 
-/* The lists that the device is not asked for. */
+/* Search the lists that the device is not asked for. */
 static void
 SearchMissing(GgBulk *bulk)
 {

@@ -15,7 +15,7 @@ typedef struct GgBulk GgBulk;
 /*
  * Prepare to find k rows for each of many queries; expected: how many, in all calls.  Returns NULL
  * where no device can, or where it would be no faster than one query after the other.  Allocates in
- * the current context.  copies: for segments that the device lacks.  note: counts its answers.
+ * the current context.  copies: for segments that the device lacks.  note: counts the answers.
  */
 extern GgBulk *GgOpenBulk(GgFinder *finder, uint64 k, uint32 expected, GgCopies *copies,
 						  GgScanNote *note);

@@ -64,8 +64,8 @@ typedef struct Measuring
 	TimestampTz used;			/* when it last went on */
 	bool		busy;			/* a call goes on, or has ended by an error */
 	GgRowSample queries;
-	double	   *farthest;		/* distances of the exact answers: GG_CALIBRATED_KS of each query */
-	uint64	   *rows;			/* of each exact answer */
+	double	   *farthest;		/* up to which rows count as found: GG_CALIBRATED_KS a query */
+	uint64	   *rows;			/* how many each exact answer has */
 	int			answered;		/* queries whose exact answers are known */
 
 	/* what comes next */
@@ -356,8 +356,8 @@ BeginLength(int length)
 }
 
 /*
- * Note the bound of this length, and of longer ones until they are tried, at first of shorter ones,
- * too.  With rows as queries a device has the lesser of its own, which soon ends, and the CPU's.
+ * Note the bound of this length and, until they are tried, of longer ones; the first also of shorter
+ * ones.  With rows as queries a device has the lesser of its own, of few lengths, and the CPU's.
  */
 static void
 NoteBound(int k, double bound)

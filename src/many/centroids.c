@@ -162,7 +162,7 @@ Call(Oid function, bool *isnull)
 	return array;
 }
 
-/* Add to an error whose rights and path the function had.  Users' calls have had another path. */
+/* Add to an error whose rights and path the function had.  Its names mostly want another path. */
 static void
 TellOwner(void *arg)
 {

@@ -16,7 +16,7 @@
 /* More queries take memory from every merge and build, and teach little. */
 #define MOST_QUERIES		65536
 
-/* As float32 queries must fit into 1 GB, as an array of vector does, and of halfvec may not. */
+/* Queries must fit into 1 GB as float32: an array of vector does anyway, one of halfvec may not. */
 static void
 CheckCount(int count, uint32 dimensions)
 {

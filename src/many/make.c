@@ -302,7 +302,7 @@ NameOfFunction(Oid function)
 									  get_func_name(function));
 }
 
-/* The column as an argument, of its base type: there may be functions for its domain as well. */
+/* The column as an argument, of its base type: for its domain another function might be called. */
 static char *
 KeyColumn(const Sample *sample)
 {

@@ -233,8 +233,8 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 }
 
 /*
- * Measure the rows of keys of rounded rows, in their order, until the first `wanted` keys are the
- * nearest of all.  Keys that are not settled then become GG_NO_KEY.
+ * Measure by stored rows what has keys of rounded ones, in their order, until the first `wanted`
+ * keys are the nearest of all.  Keys that are not settled then become GG_NO_KEY.
  */
 static void
 MeasureHalves(GgPageSource *source, const GgMetaPageData *meta, uint64 *keys, uint32 count,

@@ -31,7 +31,7 @@ typedef struct GgCentroidsKey
 {
 	Oid			function;
 	Oid			user;
-	uint32		as_owner;		/* user owns the table whose key it is in; 0: user calls it */
+	uint32		as_owner;		/* user owns the table whose key has it; 0: user calls it */
 } GgCentroidsKey;
 
 typedef struct GgCentroids
@@ -50,7 +50,7 @@ typedef struct GgCentroids
  * The centroids that a function returns.  A session calls it once for each user, and anew when it
  * has changed.  vector: the type.  table: the function is in its partition key, and is called with
  * the rights of the table's owner, in a restricted operation; InvalidOid: with the user's rights.
- * Errors: 42501 owner or user may not call it; 42883 there is none; 42809 it returns no centroids.
+ * Errors: 42501 owner or user may not call it; 42883 it is gone; 42809 it returns no centroids.
  */
 extern const GgCentroids *GgFindCentroids(Oid function, Oid vector, Oid table);
 

@@ -44,7 +44,7 @@ typedef struct Sample
 	Datum	   *queries;
 	GgNode	   *nodes;			/* of queries that are rows; NULL: queries are given */
 	double	   *farthest;		/* distance of the last row of each exact answer */
-	uint64	   *rows;			/* of each exact answer */
+	uint64	   *rows;			/* how many each exact answer has */
 	uint64		all_rows;
 	double	   *times_ms;		/* of the answers at one length, ascending */
 } Sample;
