@@ -356,8 +356,8 @@ BeginLength(int length)
 }
 
 /*
- * Note the bound of this length and, until they are tried, of longer ones; the first also of shorter
- * ones.  With rows as queries a device has the lesser of its own, of few lengths, and the CPU's.
+ * Note the bound of a length and, until they are tried, of longer ones; the first of shorter ones,
+ * too.  By rows a device has the lesser of its own, whose lengths soon end, and of the CPU's.
  */
 static void
 NoteBound(int k, double bound)
