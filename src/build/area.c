@@ -12,8 +12,8 @@
  * default.  Here the file is made long enough for any number of rows, and those who fill a chunk
  * take its memory.
  *
- * Where memory does not hold the rows (segment_plan.c), it is a temporary file, so the kernel can
- * write out what is not used.
+ * Where memory does not hold the rows (segment_plan.c), the area is a temporary file, so the kernel
+ * can write out what is not used.
  */
 #include "build/area.h"
 
@@ -57,8 +57,8 @@ AlignPage(Size bytes)
 }
 
 /*
- * Ranges of all arrays that processes write together.  What is written lies before the counters,
- * but for codes beside rows, which nobody keeps.
+ * How many ranges, at most, the arrays have that processes write.  These lie before the counters,
+ * but for codes beside rows, which are not kept in the area.
  */
 static Size
 MostRanges(const GgAreaShared *shared, const AreaLayout *layout)
@@ -330,7 +330,7 @@ ArrayStart(const GgArea *area, GgKind kind)
 	}
 }
 
-/* Rows that a range has the whole codes of.  A row of two ranges is left to the end. */
+/* Release the rows whose codes lie in a range.  One whose code is in two is left to the end. */
 static void
 ReleaseCodedRows(GgArea *area, const GgPageRange *range)
 {

@@ -28,7 +28,7 @@
 typedef struct GgDuplicate
 {
 	GgTidEntry	tid;
-	uint32		row;			/* that one; GG_NO_ROW in what was claimed and not filled */
+	uint32		row;			/* the row that it equals; GG_NO_ROW: claimed and not filled */
 } GgDuplicate;
 
 #define GG_NO_ROW				UINT32_MAX
@@ -57,13 +57,13 @@ typedef struct GgAreaShared
 	Size		row_bytes;
 	uint32		filter_words;	/* of each row */
 	Size		code_bytes;		/* of each row */
-	bool		coded;			/* codes are stored in the place of rows, and kept here */
+	bool		coded;			/* codes are stored instead of rows, and lie in the area */
 	uint32		graph_degree;
 	uint32		capacity;		/* rows that there is address space for; whole chunks */
 	uint32		chunk_rows;
 	uint32		chunk_duplicates;
 	uint32		hash_buckets;	/* of the first table */
-	bool		spilled;		/* the area is a temporary file; of one process, the rows are */
+	bool		spilled;		/* in a temporary file: the area or, of one process, its rows */
 	pid_t		leader_pid;
 	int			leader_fd;		/* the leader's descriptor of the area */
 
@@ -71,8 +71,8 @@ typedef struct GgAreaShared
 
 	slock_t		mutex;			/* protects what follows */
 	int			tables;			/* tables of hashes used in this round */
-	uint32		unneeded;		/* ranges before this one the leader does not need any more ... */
-	uint32		next_unneeded;	/* ... and of these the first that was not given up yet */
+	uint32		unneeded;		/* ranges before this one the leader does not need any more */
+	uint32		next_unneeded;	/* the first range that was not given up for the leader yet */
 	int			nholes;
 	GgHole		holes[GG_MAX_PARTICIPANTS];
 } GgAreaShared;
@@ -85,17 +85,17 @@ typedef struct GgArea
 	char	   *rows;			/* all different */
 	GgTidEntry *tids;			/* of the rows; later of all heap rows, sorted by node */
 	GgDuplicate *duplicates;
-	int64	   *words;			/* filter words, row by row: of the rows */
-	int64	   *duplicate_words;	/* and of the duplicates */
-	int64	   *filters;		/* later: of all heap rows, sorted by node, word by word */
+	int64	   *words;			/* filter words of the rows, row by row */
+	int64	   *duplicate_words;	/* filter words of the duplicates, row by row */
+	int64	   *filters;		/* later: words of all heap rows, sorted by node, word by word */
 	char	   *codes;			/* of the rows, as writers make them; NULL: they are not kept */
 	pg_atomic_uint64 *tables[GG_HASH_TABLES];	/* of one process: NULL until used */
-	uint32		next;			/* the next row goes there ... */
-	uint32		end;			/* ... unless that is the end of the chunk */
-	uint32		next_duplicate; /* likewise */
+	uint32		next;			/* where the next row goes, if that is before the end */
+	uint32		end;			/* of this process's chunk, or of its memory */
+	uint32		next_duplicate; /* the same two of duplicates */
 	uint32		end_duplicate;
 	int			ntables;		/* tables that this process may use in this round */
-	uint32		most;			/* one process: rows and duplicates that a segment may have */
+	uint32		most;			/* one process: rows of a segment at most, and as many duplicates */
 
 	/* the leader's, once the round is over */
 	uint32		nodes;			/* different rows */
@@ -105,12 +105,12 @@ typedef struct GgArea
 	char	   *base;
 	Size		bytes;
 	int			fd;
-	GgTempFile	temp;			/* of a spilled one: the leader's */
+	GgTempFile	temp;			/* the leader's: of a spilled area, or of one process's rows */
 	uint32	   *adjacency;		/* the leader puts the graph there for the others to write */
 	pg_atomic_uint64 *next_chunk;	/* first row not claimed; beyond the limit when it is full */
-	pg_atomic_uint64 *next_duplicate_chunk; /* likewise */
+	pg_atomic_uint64 *next_duplicate_chunk; /* the same of duplicates */
 	pg_atomic_uint32 *filled;	/* of each chunk: its rows once it is full; and a 0 at the end */
-	pg_atomic_uint32 *users_gone;	/* of each range to be written: who does not need it any more */
+	pg_atomic_uint32 *users_gone;	/* of each range to be written: how many have given it up */
 } GgArea;
 
 static inline Size
@@ -120,19 +120,19 @@ GgTableBuckets(const GgAreaShared *shared, int table)
 }
 
 /*
- * Make the area for shared->capacity rows.  False, with the reason told at DEBUG1, when there is to
- * be none.
+ * Make the area for shared->capacity rows.  False, with the reason told at DEBUG1, when its memory
+ * cannot be shared.
  */
 extern bool GgCreateArea(GgArea *area);
 
 /*
- * Map the area in a worker.  False, with the reason in the log, when that fails: then others do the
- * work.
+ * Map the area in a worker.  False, with the reason in the log, when that fails: then the other
+ * processes do the work.
  */
 extern bool GgAttachArea(GgArea *area);
 
 /*
- * Unmap the area if there is one; nobody may be reading it.  failed: PostgreSQL removes its file.
+ * Unmap the area, if any; nobody may be reading it.  failed: leave its file to PostgreSQL.
  */
 extern void GgUnmapArea(GgArea *area, bool failed);
 
@@ -155,7 +155,7 @@ extern void GgGiveUpRange(GgArea *area, const GgPageRange *range);
  */
 extern char *GgGrowSpilled(GgArea *area, Size bytes, Size most);
 
-/* The leader needs no range before this one; all processes give them up for it, one at a time. */
+/* The leader needs no range before `ranges`; all processes give them up for it, one at a time. */
 extern void GgSetUnneeded(GgArea *area, uint32 ranges);
 extern bool GgHasUnneeded(GgArea *area);
 extern bool GgTakeUnneeded(GgArea *area, uint32 *range);

@@ -6,8 +6,8 @@
  * collected as the rows of a data set (heap_scan.c).  Equal rows become one node
  * (deduplicate.c).  The engine makes the graph.  Vectors, TIDs, adjacency and pivots are written
  * as one segment behind the metapage (storage/segment_writer.c).  When the table does not fit in
- * memory (memory.c), another round follows.  Where there is memory for two segments, it goes on
- * while the one before is built and written (segment.c).
+ * memory (memory.c), another round follows.  Where there is memory for two segments, the next round
+ * goes on while the segment of the one before is built and written (segment.c).
  *
  * Rows are final once their chunk is full.  So all processes write pages between two chunks, and
  * go on writing while the engine runs.
@@ -24,7 +24,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* Rows that are expected are an estimate: segments for n devices are to be n. */
+/* Segments are larger by this, as expected rows are an estimate: n devices are to get n of them. */
 #define SPREAD_SLACK		1.02
 
 /* ---- however the build ends ---------------------------------------------- */
@@ -116,7 +116,7 @@ ReportSync(BlockNumber done, BlockNumber total)
 }
 
 /*
- * The metapage, and what makes the relation survive a crash.  Where the sync has to be done here,
+ * Write the metapage, and make the relation survive a crash.  Where the sync has to be done here,
  * it is done twice: the metapage tells how long everything before it took.
  */
 static void

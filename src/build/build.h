@@ -24,7 +24,7 @@ typedef struct GgBuildShared
 	 */
 	GgMetaPageData meta;
 	GgScanShared scan;
-	GgWriterShared writer;		/* nqueues: of the areas, too */
+	GgWriterShared writer;		/* its nqueues is the number of areas, too */
 	GgAreaShared areas[GG_WRITER_QUEUES];
 } GgBuildShared;
 
@@ -44,8 +44,8 @@ typedef struct GgParticipant
 } GgParticipant;
 
 /*
- * The leader begins, with as many processes as fit.  Memory is of the current context, and
- * scan.plan is set; segment_full() may be called from GgScanTable() on.
+ * The leader begins, and starts as many workers as pay, or none.  It allocates in the current
+ * context, and sets scan.plan.  segment_full() may be called from GgScanTable() on.
  */
 extern void GgBeginProcesses(GgParticipant *leader, Relation heap, Relation index,
 							 IndexInfo *indexInfo, const GgMetaPageData *meta, GgMemoryPlan *plan);

@@ -156,7 +156,7 @@ EndOfDuplicates(GgArea *area)
 
 	if (area->base == NULL)
 		return area->next_duplicate;
-	/* claims beyond it were refused */
+	/* claims beyond the limit were refused */
 	return Min(pg_atomic_read_u64(area->next_duplicate_chunk),
 			   ((uint64) area->shared->limit + chunk - 1) / chunk * chunk);
 }
@@ -227,7 +227,7 @@ BeginFilters(GgArea *area)
 		area->filters = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
 }
 
-/* Filter words of a row, whose place among the sorted ones is known. */
+/* Put the filter words of a row at its place among the sorted rows. */
 static inline void
 PutWords(GgArea *area, Size place, const int64 *words)
 {
@@ -235,7 +235,7 @@ PutWords(GgArea *area, Size place, const int64 *words)
 		area->filters[w * (Size) area->nrows + place] = words[w];
 }
 
-/* What the filter words were sorted from is needed no more; the next segment takes it again. */
+/* The unsorted filter words are needed no more; the next segment takes their memory again. */
 static void
 EndFilters(GgArea *area)
 {
@@ -337,7 +337,7 @@ CompareHoles(const void *a, const void *b)
 
 /*
  * Have duplicates name the new places of their rows, of which those from end on were moved.  Counts
- * duplicates.
+ * nodes, and rows with duplicates.
  */
 static void
 FollowMoves(GgArea *area, uint32 end, const Move *moves, int nmoves)

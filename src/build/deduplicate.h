@@ -14,23 +14,23 @@
 extern void GgPlanTables(GgArea *area, Relation heap, double rows);
 
 /*
- * The row of the area that equals this one, which is the newest of its process; itself when it
- * differs from all.
+ * Find the row of the area that equals `row`, its process's newest one.  Returns `row` itself when
+ * there is none.
  */
 extern uint32 GgFindEqualRow(GgArea *area, uint32 row);
 
-/* False when there is no room for one more duplicate in this segment. */
+/* Add a duplicate of `row`.  False when this segment has no room for one more. */
 extern bool GgAddDuplicate(GgArea *area, const GgTidEntry *entry, const int64 *words, uint32 row);
 
 /*
- * Close the gaps that the participants left.  Rows are then 0 .. area->nodes - 1, and with their
- * duplicates area->nrows.
+ * Close the gaps that the participants left.  Rows are then 0 .. area->nodes - 1, and area->nrows
+ * counts them and their duplicates.
  */
 extern void GgCloseGaps(GgArea *area);
 
 /*
- * Sort TIDs and filter words by node.  NULL when all rows differ, else nodes + 1 numbers of first
- * rows.
+ * Sort TIDs and filter words by node.  Returns NULL when all rows differ, else where each node's
+ * heap rows begin among the sorted ones and, behind the last node, area->nrows.
  */
 extern uint32 *GgSortRows(GgArea *area);
 

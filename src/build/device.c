@@ -99,7 +99,7 @@ GgDrainUpload(GgBuildDevice *device)
 	device->late_s += GgSecondsSince(start);
 }
 
-/* Rows first .. n - 1 to the device, by this process. */
+/* Copy rows first .. n - 1 to the device, by this process. */
 static gg_status
 CopyRows(GgBuildDevice *device, const GgArea *area, uint32 first, uint32 n)
 {
@@ -129,7 +129,7 @@ CopyRows(GgBuildDevice *device, const GgArea *area, uint32 first, uint32 n)
 	return status;
 }
 
-/* The chunks of n rows that the threads did not copy: those with gaps, and what came last. */
+/* Of n rows copy the chunks that the threads did not: those that had gaps, and the last ones. */
 static gg_status
 CopyRest(GgBuildDevice *device, const GgArea *area, uint32 n)
 {

@@ -19,10 +19,10 @@ typedef struct GgBuildDevice
 	gg_index   *index;			/* the upload's until that was stopped */
 	uint32		capacity;		/* rows that it can take */
 	bool		halved;			/* it gets rows in half precision */
-	bool		unfit;			/* rows do not bear that */
+	bool		unfit;			/* rows do not bear half precision */
 	double		open_s;			/* to open the device, beside the scan */
 	double		copy_s;			/* to copy */
-	double		late_s;			/* the part of it that the leader waited for after the scan */
+	double		late_s;			/* that the leader waited for the copy after the scan */
 
 	/* the segment on its way to the service; NULL without one */
 	struct GgLoad *load;
@@ -30,8 +30,8 @@ typedef struct GgBuildDevice
 } GgBuildDevice;
 
 /*
- * Begin to copy the rows of this round, if the engine can build from the device.  expected: rows
- * that the round is expected to have.  device->halved is set.
+ * Begin to copy the rows of this round, if the area is shared and the engine can build from the
+ * device.  expected: rows that the round is expected to have.  The caller has set device->halved.
  */
 extern void GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta,
 						  double expected, int participants);
@@ -40,18 +40,15 @@ extern void GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMet
 extern void GgDrainUpload(GgBuildDevice *device);
 
 /*
- * Complete the device's rows after gaps were closed.  False when the graph must be built from host
- * memory: the scan brought more rows than expected, or the device failed.
+ * Complete the device's rows after gaps were closed, by a new copy if there are more than expected.
+ * False when the graph must be built from host memory: there was no copy, or the device failed.
  */
 extern bool GgCompleteUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta);
 
 /* End the upload and close the index there; why: the failure that is the cause, or NULL. */
 extern void GgAbandonUpload(GgBuildDevice *device, const gg_status *why);
 
-/*
- * Give the service the segment, or do nothing where it has no room.  Says after each piece how many
- * bytes of rows or codes, and how many pages in all, are handed over.  End: the index is written.
- */
+/* After each piece: how many bytes of rows or codes (else 0), and pages in all, are handed over. */
 typedef void (*GgHandedOver) (void *arg, uint64 first_bytes, uint64 pages);
 
 /* What a segment consists of. */
@@ -63,6 +60,7 @@ typedef struct GgHandOverArrays
 	const uint32 *offsets;		/* NULL: without */
 } GgHandOverArrays;
 
+/* Give the service the only segment, if it has room.  GgEndHandOver(): the index is written. */
 extern void GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
 					   const GgHandOverArrays *arrays, GgHandedOver told, void *arg);
 extern void GgEndHandOver(GgBuildDevice *device);

@@ -21,9 +21,9 @@
 #include "nodes/execnodes.h"
 
 /*
- * Without vectors, scans read a row's value from the table.  There they evaluate an expression as
- * the table's owner with the system's search_path (scan/table_order.c).  So a build does likewise,
- * and fails where they would.
+ * Does a build evaluate the index's expression as the table's owner?  Where the index has codes
+ * alone, scans do so of rows that they read from the table, with the system's search_path
+ * (scan/table_order.c).  So the build does it, too, and fails where they would.
  */
 static inline bool
 GgEvaluatesAsOwner(Relation index, const GgMetaPageData *meta)
@@ -94,12 +94,10 @@ extern GgArea *GgNextArea(const GgScan *scan);
 /* Begin a round: its area is empty, and workers may go on. */
 extern void GgBeginRound(GgScan *scan, bool first);
 
-/*
- * After GgScanHeap() the leader waits for the workers: whether any has more rows for a next round.
- */
+/* After GgScanHeap() the leader waits for the workers.  True: some have rows for a next round. */
 extern bool GgWorkersGoOn(GgScan *scan);
 
-/* A worker has no part in the scan (any more): it shares the other work until all is done. */
+/* This process does not scan (any more); it saw heap_rows.  A worker then helps to the end. */
 extern void GgLeaveScan(GgScan *scan, double heap_rows);
 extern void GgHelpToTheEnd(GgScan *scan);
 
@@ -108,7 +106,7 @@ extern void GgEndScan(GgScan *scan);
 
 /*
  * Write a range, if one is ready and fewer than `writers` processes write; or give up a range's
- * memory for the leader.
+ * memory for the leader.  False: there was neither to do.
  */
 extern bool GgShareWork(GgScan *scan, int writers);
 

@@ -243,8 +243,8 @@ KeepReserved(GgMemoryPlan *plan, const GgMetaPageData *meta, double rows)
 }
 
 /*
- * Codes are for walks on the CPU.  A device that is up now will answer for the index, and wants no
- * more to be read and written.
+ * Codes are for walks on the CPU.  A device that is up now will answer for the index, and codes
+ * would be more to read and write.
  */
 static void
 ChooseCodes(GgMemoryPlan *plan, const GgMetaPageData *meta)

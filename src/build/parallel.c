@@ -28,9 +28,9 @@
 #define MOST_DUPLICATES		1024
 
 /*
- * Chunks of rows, or of duplicates, that each process finds in the smallest area.  In the last one
- * all may leave a chunk empty: that is to be less than SPREAD_SLACK (build.c), or there would be
- * one segment more than devices.
+ * Chunks of rows, or of duplicates, that each process finds in the smallest area.  In the last area
+ * each may leave a chunk empty: together these are to be less than SPREAD_SLACK (build.c), or there
+ * would be one segment more than devices.
  */
 #define LEAST_CHUNKS		100
 
@@ -38,7 +38,7 @@ PGDLLEXPORT void gg_parallel_build_main(dsm_segment *segment, shm_toc *toc);
 
 /* ---- planning --------------------------------------------------------------------- */
 
-/* As plan_create_index_workers() sees it. */
+/* May workers evaluate expressions and predicate?  The rule is plan_create_index_workers()'s. */
 static bool
 IsParallelSafe(Relation index)
 {
@@ -220,7 +220,7 @@ StoreExtras(GgParticipant *leader, int request)
 	}
 }
 
-/* Once the leader's parts are connected to the shared ones. */
+/* Plan segments and make areas, once the leader's parts are connected.  False: there is no area. */
 static bool
 PlanShared(GgParticipant *leader, GgMemoryPlan *plan, int participants)
 {

@@ -13,7 +13,7 @@ typedef enum GgBuildPhase
 	GG_BUILD_LOAD = 2,			/* 1 is PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE */
 	GG_BUILD_DEDUPLICATE,
 	GG_BUILD_UPLOAD,
-	GG_BUILD_WRITE_ROWS,		/* where that does not overlap with the graph */
+	GG_BUILD_WRITE_ROWS,		/* of a segment in GG_WORK_ROWS */
 	GG_BUILD_GRAPH,				/* + gg_phase */
 	GG_BUILD_LEARN = GG_BUILD_GRAPH + GG_PHASE_CONNECT + 1,
 	GG_BUILD_WRITE,

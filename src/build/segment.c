@@ -5,7 +5,7 @@
  * The engine runs in a thread (engine_thread.c).  All else is done here in small steps: by the
  * leader between its own rows, or while it waits.  Where a segment's arrays lie is decided when its
  * area is closed, because the next segment's vectors grow behind them.  Only pivots, whose number
- * comes with the graph, are placed where no array grows.
+ * comes with the graph, are placed later, when no array grows.
  */
 #include "build/segment.h"
 #include "build/deduplicate.h"
@@ -14,7 +14,7 @@
 
 #include "utils/memutils.h"
 
-/* How often the leader looks after the engine while it waits: as long as that is short, often. */
+/* The leader looks at the engine again after 1/LOOK_SHARE of its wait so far, in these bounds. */
 #define LEAST_LOOK_MS		1
 #define MOST_LOOK_MS		10
 #define LOOK_SHARE			50
@@ -96,7 +96,7 @@ ChooseOthers(GgBuild *build, GgSegmentWork *work)
 		}
 }
 
-/* The device's memory is for others from now on. */
+/* The device's memory is for other segments from now on. */
 static void
 LeaveDevice(GgSegmentWork *work)
 {
@@ -161,7 +161,7 @@ StartThread(GgBuild *build, GgSegmentWork *work)
 	work->state = GG_WORK_GRAPH;
 }
 
-/* Without that device; false: it was the last. */
+/* Go on without a device that failed; false: it was the last. */
 static bool
 DoWithout(GgBuild *build, int device, const gg_status *status)
 {
@@ -235,7 +235,7 @@ GiveUpHalves(GgBuild *build, GgSegmentWork *work)
 								 work->device.unfit ? "which these do not bear" :
 								 "and these did not come there");
 
-	/* nor does another device make them bear it */
+	/* nor do the rows bear it on another device */
 	if (work->device.unfit)
 		memset(build->failed, true, sizeof(build->failed));
 	if (!HasAnotherWay(build, work, &status))
@@ -253,14 +253,14 @@ StartGraph(GgBuild *build, GgSegmentWork *work)
 		if (device < 0)
 			return;
 		ChooseDevice(build, work, device);
-		/* threads are faster at it than the engine */
+		/* threads copy rows faster than the engine */
 		BeginUpload(build, work, work->area->nodes);
 		GgDrainUpload(&work->device);
 		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
 	}
 	else if (!work->on_device && build->plan.halved)
 	{
-		/* when the round began, it may not have been known that they are to be rounded */
+		/* when the round began, it may not have been known that rows are to be rounded */
 		work->device.halved = true;
 		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
 	}
@@ -369,7 +369,7 @@ CheckCodes(GgBuild *build, GgSegmentWork *work, const gg_control *control)
 	build->plan.codes = GG_CODES_NONE;
 }
 
-/* The thread has ended. */
+/* The thread has ended: take its graph or, where it failed, have the segment wait again. */
 static void
 TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 {
@@ -410,14 +410,14 @@ TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
 
 /* ---- one segment ------------------------------------------------------- */
 
-/* Are there codes to be made of the rows, so that these may not go as they are written? */
+/* Are codes to be made of the rows, so that rows stay in the area after they are written? */
 static bool
 RowsAreCoded(const GgBuild *build)
 {
 	return build->plan.codes != GG_CODES_NONE && build->meta->coded == GG_CODES_NONE;
 }
 
-/* The leader needs no range before this one; others give them up for it, and it does so later. */
+/* The leader needs no range before `ranges`: workers give them up for it, and it does so later. */
 static void
 LeaveRanges(GgBuild *build, GgSegmentWork *work, uint32 ranges)
 {
@@ -425,7 +425,7 @@ LeaveRanges(GgBuild *build, GgSegmentWork *work, uint32 ranges)
 	GgWakeWriters(&build->process.writer);
 }
 
-/* Leave all of the work's, once it is in the last state in which the leader reads them. */
+/* At the area's last use leave all ranges of the work, once only their writers still read them. */
 static void
 LeaveWork(GgBuild *build, GgSegmentWork *work)
 {
@@ -483,8 +483,8 @@ CentreCodes(GgBuild *build, const GgSegmentWork *work)
 }
 
 /*
- * The vectors' number is known, and TIDs and filter words are sorted.  Offsets, which the leader
- * alone has, it writes at once.
+ * Add the arrays of a segment, once its vectors are counted, and TIDs and filter words sorted.  The
+ * leader alone has offsets, and writes them at once.
  */
 static void
 AddRowArrays(GgBuild *build, GgSegmentWork *work)
@@ -723,8 +723,8 @@ GgBeginWork(GgBuild *build, GgSegmentWork *work)
 }
 
 /*
- * Vectors go where the segment begins, so that they can be written during the scan.  The others
- * follow, all but the pivots.
+ * Vectors go where the segment begins, so that they can be written during the scan.  Other arrays
+ * follow them, all but the pivots.
  */
 static void
 BeginSegment(GgBuild *build, GgSegmentWork *work, bool more)
@@ -793,7 +793,7 @@ GgFinishWork(GgBuild *build, GgSegmentWork *work)
 		WaitForWork(build, work, GG_WORK_PIVOTS + 1, false);
 }
 
-/* Rows, or their codes, are the first of what is written. */
+/* Rows, or their codes, are the first ranges: leave those that are handed over. */
 static void
 HandedOver(void *arg, uint64 first_bytes, uint64 pages)
 {
@@ -817,7 +817,7 @@ HandOver(GgBuild *build, GgSegmentWork *work)
 	/* codes are made of vectors, which go as soon as they are handed over */
 	WaitForWork(build, work, GG_WORK_COPY, build->plan.codes != GG_CODES_NONE);
 	WaitForWork(build, work, GG_WORK_WRITE, false);
-	/* the copy may have the room that the graph took */
+	/* the service's copy may have the device memory that the graph took */
 	GgKeepReserved(&build->plan.devices, 0, 0);
 	arrays = (GgHandOverArrays) {work->area, &work->graph, work->pivots, work->offsets};
 	GgHandOver(&work->device, build->process.scan.index, build->meta, &arrays, HandedOver, build);

@@ -16,7 +16,7 @@
 typedef enum GgWorkState
 {
 	GG_WORK_NONE,				/* no segment: the area is empty, or is being filled */
-	GG_WORK_ROWS,				/* rows are written first, if the engine needs the processors */
+	GG_WORK_ROWS,				/* its area is closed; GgTendSegments() has it wait */
 	GG_WORK_WAITS,				/* for the engine */
 	GG_WORK_GRAPH,				/* a thread makes the graph */
 	GG_WORK_COPY,				/* its lists are copied to where all processes write them from */
@@ -31,8 +31,8 @@ typedef struct GgSegmentWork
 	int			number;			/* of the area and of the writer's queue */
 	GgArea	   *area;
 	GgBuildDevice device;		/* rows go there while the area is filled */
-	int			chosen;			/* its place in the plan's list; -1: none is chosen yet */
-	bool		on_device;		/* all of them are there */
+	int			chosen;			/* device's place in plan.devices; -1: none is chosen yet */
+	bool		on_device;		/* all rows are on the device */
 	int			others[GG_MAX_DEVICES]; /* devices that build groups of its rows, too */
 	int			nothers;
 	MemoryContext context;		/* what lives as long as the work; NULL: there is none */
@@ -43,7 +43,7 @@ typedef struct GgSegmentWork
 	GgPivotEntry *pivots;		/* as they are written */
 	uint64		copied;			/* bytes of adjacency */
 	bool		last_use;		/* of the area: its memory is given back as it is written */
-	bool		held;			/* it does not end yet */
+	bool		held;			/* it may not end: the leader hands it over */
 } GgSegmentWork;
 
 /* The leader's. */
@@ -62,7 +62,7 @@ typedef struct GgBuild
 	uint64		scan_start_us;	/* of this round */
 	bool		caught;			/* an error beneath the engine, not thrown yet */
 	int			engine_phase;	/* the gg_phase that is shown, or -1 */
-	bool		failed[GG_MAX_DEVICES]; /* by place in the plan's list */
+	bool		failed[GG_MAX_DEVICES]; /* devices, by place in plan.devices */
 	bool		alone;			/* several devices together have failed */
 	GgSegmentWork works[GG_WRITER_QUEUES];	/* by area */
 } GgBuild;
@@ -70,28 +70,28 @@ typedef struct GgBuild
 /* The scan as users see it. */
 extern void GgShowScan(GgBuild *build);
 
-/* Give back the device's context; no segment needs it any more. */
+/* Give back the devices' contexts, which no segment needs any more. */
 extern void GgReleaseEngine(GgBuild *build);
 
 /* A round begins to fill this area. */
 extern void GgBeginWork(GgBuild *build, GgSegmentWork *work);
 
 /*
- * Make a segment of the area, which no process fills any more.  more: the table goes on.  It is
- * begun here, and goes on where GgTendSegments() is called.
+ * Begin to make a segment of the area, which no process fills any more.  GgTendSegments() goes on
+ * with it.  more: the table has more rows.
  */
 extern void GgCloseWork(GgBuild *build, GgSegmentWork *work, bool more);
 
 /* Do what can be done now for all segments in work.  growing: an area is being filled. */
 extern void GgTendSegments(GgBuild *build, bool growing);
 
-/* While no area is being filled: wait until the segment is written, and its area empty. */
+/* While no area is being filled: wait until the area's segment, if there is one, is written. */
 extern void GgFinishWork(GgBuild *build, GgSegmentWork *work);
 
-/* All segments are begun: finish them, and hand the only one over. */
+/* All segments are begun: finish them, and hand the segment over where there is only one. */
 extern void GgFinishWorks(GgBuild *build);
 
-/* However the build ends: threads, devices, graphs. */
+/* However the build ends: free its threads, copies on devices, and graphs. */
 extern void GgReleaseWorks(GgBuild *build);
 
 #endif							/* GG_BUILD_SEGMENT_H */

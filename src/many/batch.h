@@ -27,19 +27,20 @@ typedef struct GgTarget
 } GgTarget;
 
 /*
- * Errors are those of GgOpenInspected(), and: 42501 SELECT is not granted on the table, nor on all
- * columns of the index; 0A000 row-level security applies to the user; 55000 the index is not valid,
- * or not for snapshots as old as the one in use.
+ * Open an index and its table for a search.  Errors are those of GgOpenInspected(), and: 42501
+ * SELECT is not granted on the table, nor on all columns that the index uses; 0A000 row-level
+ * security applies to the user; 55000 the index is not valid, or not for snapshots as old as the
+ * one in use, or the materialized view that it is on has not been populated.
  */
 extern void GgOpenTarget(Oid indexoid, GgTarget *target);
 
 /*
- * Once more under the same snapshot.  REINDEX CONCURRENTLY may have replaced the index, which is
- * then not valid any more, but it is kept up to date until the locks of the first time are gone.
+ * Open a target once more under the same snapshot, valid or not: REINDEX CONCURRENTLY may have
+ * replaced the index, but it is kept up to date until the locks that GgOpenTarget() took are gone.
  */
 extern void GgReopenTarget(Oid indexoid, GgTarget *target);
 
-/* Locks are kept until the transaction ends, as a query's are. */
+/* Close both relations.  Locks are kept until the transaction ends, as a query's are. */
 extern void GgCloseTarget(GgTarget *target);
 
 /* ereport(ERROR) with 22023 unless k is positive. */
@@ -55,9 +56,9 @@ typedef struct GgQueryArray
 } GgQueryArray;
 
 /*
- * Look at all queries before the first of them is used.  They stay where they are.  Errors: 42804
- * they are of another type than the column; 22004 one is NULL; 22000 one has other dimensions than
- * the index, or an element that is not finite.
+ * Read an array of queries, and check all before the first one is used.  The values stay in the
+ * array.  Errors: 42804 the queries are of another type than the column; 22004 one is NULL; 22000
+ * one has other dimensions than the index, or an element that is not finite.
  */
 extern void GgReadQueryArray(const GgTarget *target, AnyArrayType *array, GgQueryArray *queries);
 
@@ -71,8 +72,8 @@ typedef struct GgFoundRow
 
 /*
  * Finds rows by scans of the index under the active snapshot, one per query, as ORDER BY with a
- * LIMIT does.  Of a row that is read from the table, the indexed value alone is evaluated.  So all
- * that is done with a finder is done as the table's owner (GgActAsOwner).
+ * LIMIT does.  Of rows that it reads from the table it evaluates the indexed value alone, which may
+ * call functions of the table's owner.  So callers act as the owner (GgActAsOwner) all the while.
  */
 typedef struct GgFinder
 {
@@ -82,7 +83,7 @@ typedef struct GgFinder
 	ScanKeyData key;
 	TupleTableSlot *slot;
 	EState	   *estate;
-	GgQueries  *queries;		/* of GgFindQuery() */
+	GgQueries  *queries;		/* set by GgSetQueries(), for GgFindQuery() */
 	ExprState  *expression;		/* of the indexed value; NULL until one is needed */
 	GgScanNote	note;			/* of all scans; set by GgCloseFinder() */
 
@@ -92,7 +93,7 @@ typedef struct GgFinder
 	uint64		capacity;
 } GgFinder;
 
-/* exact: every row of the index is measured. */
+/* Begin and end a finder.  exact: its scans measure every row of the index. */
 extern void GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact);
 extern void GgCloseFinder(GgFinder *finder);
 
@@ -100,15 +101,15 @@ extern void GgCloseFinder(GgFinder *finder);
 extern void GgFind(GgFinder *finder, Datum query, uint64 k);
 
 /*
- * From now on searches are as if this node's rows were not there: a row that is its own query.  On
- * a device walks go through it all the same.
+ * From now on searches are as if this node's rows were not there, for a query that is one of these
+ * rows.  Walks on a device go through the node all the same.
  */
 extern void GgLeaveRowOut(GgFinder *finder, const GgNode *node);
 
 /*
  * Find the k nearest visible rows of several queries: GgSetQueries(), then GgFindQuery() for one
- * after the other.  They share a pass over the delta.  The values stay the caller's.  More than
- * GG_QUERIES_TOGETHER are no faster.
+ * after the other.  The queries share a pass over the delta.  The values stay the caller's.  More
+ * queries than GG_QUERIES_TOGETHER are no faster.
  */
 #define GG_QUERIES_TOGETHER		64
 extern void GgSetQueries(GgFinder *finder, const Datum *values, uint32 count, uint64 k);
@@ -120,15 +121,18 @@ extern void GgFetchRow(GgFinder *finder, ItemPointer ctid);
 /* The operator's value for a row version that the active snapshot sees, by the table's vector. */
 extern double GgTrueDistance(GgFinder *finder, Datum query, ItemPointer ctid);
 
-/* The operator's value, from the engine's distance; NaN for a zero vector under cosine. */
+/*
+ * The operator's value, from the engine's distance.  A zero vector under cosine, for which the
+ * operator has NaN, is left to the caller.
+ */
 extern double GgOperatorDistance(gg_metric metric, float distance);
 
 /* The engine's distance, from the operator's value. */
 extern float GgEngineDistance(gg_metric metric, double value);
 
 /*
- * The indexed value of the row in a slot of the table.  ereport(ERROR) with 22004 where it is NULL,
- * though rows whose value is NULL are not indexed.
+ * The indexed value of the row in a slot of the table.  ereport(ERROR) with 22004 where it is NULL:
+ * rows whose value is NULL are not indexed, so the index's expression is not immutable.
  */
 extern Datum GgIndexedValue(GgFinder *finder, TupleTableSlot *slot);
 
@@ -142,26 +146,26 @@ typedef struct GgRowSample
 	GgNode	   *nodes;			/* that have them */
 } GgRowSample;
 
-/* Take so many visible rows of an index at random, or all where there are few. */
+/* Take at most `most` visible rows of an index at random, or all where there are few. */
 extern void GgTakeRowSample(GgFinder *finder, uint64 seed, int most, GgRowSample *rows);
 
 /* Set a setting until AtEOXact_GUC() ends the nest level. */
 extern void GgSetSetting(const char *name, const char *value);
 
 /*
- * How far may a row be that counts as found, where the last row of the exact answer is so far?
- * Somewhat farther: float32 on two engines; a cosine is a difference of numbers near one.
+ * The distance up to which rows count as found; farthest: that of the exact answer's last row.  It
+ * is somewhat more: two engines differ in float32, and a cosine is a difference of numbers near 1.
  */
 extern double GgFarthestFound(gg_metric metric, double farthest);
 
 /* ---- calibrate.c ------------------------------------------------------- */
 
-/* From _PG_init: have the merge worker measure recall. */
+/* From _PG_init: have the merge worker, and gpugraph_calibrate(), measure recall by this file. */
 extern void GgInitCalibration(void);
 
 /* ---- knn_lists.c ------------------------------------------------------- */
 
-/* Lists of the visible rows of an index, by GNND. */
+/* The k-NN lists of all visible rows of an index, made by GNND. */
 typedef struct GgKnnLists
 {
 	uint32		n;				/* rows */
@@ -173,9 +177,9 @@ typedef struct GgKnnLists
 } GgKnnLists;
 
 /*
- * Lists of k rows and more, in the current context.  To be done as the table's owner
- * (GgActAsOwner).  ereport(ERROR): 0A000 inner product; 22023 k is too large; 53400 they do not fit
- * into maintenance_work_mem.
+ * Make lists with room for k rows or more, in the current context.  The caller acts as the table's
+ * owner (GgActAsOwner).  ereport(ERROR): 0A000 the metric is inner product; 22023 k is too large;
+ * 53400 rows and lists do not fit into maintenance_work_mem; 54000 there are too many rows.
  */
 extern GgKnnLists *GgMakeKnnLists(const GgTarget *target, int32 k);
 

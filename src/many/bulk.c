@@ -2,8 +2,8 @@
  * bulk.c
  *		Many queries answered by a device at once.
  *
- * The device is asked for the lists that a walk for LIMIT k begins with, so that answers are as
- * good.  Of these it returns somewhat more than k.  The candidates of all lists are merged, and
+ * The device is asked for candidate lists as long as a walk for LIMIT k begins with, so answers are
+ * as good.  Of each it returns somewhat more than k.  The candidates of all lists are merged, and
  * rows are looked up for all queries in rounds: as many for each as it lacks.  Mostly one round is
  * enough.  A query whose candidates end before it has k visible rows is left to a scan.
  *
@@ -20,8 +20,8 @@
  * Rows of the delta that came after the device's copy are measured here.  Segments that the device
  * lacks are searched here, too, while it has the request (missing.c).  Where it walks by codes and
  * has no rows, it is asked for as many nodes as a scan would measure, and they are measured here.
- * Where it has rounded rows, what it returns is measured here, too, and segments too small for a
- * walk are searched here.
+ * Where it has rounded rows, what it returns is measured here, too.  In both cases segments too
+ * small for a walk are searched here.
  */
 #include "many/bulk.h"
 
@@ -44,8 +44,8 @@
 #define ROW_BYTES			(4 << 20)
 
 /*
- * A device lacks some pages of a delta that grows.  From here on the CPU has more to measure for
- * each query than a scan would take for all of it.
+ * Rows that a device may lack of a delta that grows.  With more, the CPU would take longer to
+ * measure them for a query than a scan takes for the whole query.
  */
 #define MOST_TAIL_ROWS		4096
 
@@ -59,9 +59,9 @@ typedef struct BulkQuery
 	bool		complete;		/* there is no row behind the candidates */
 	bool		no_angle;		/* the query is a zero vector under cosine */
 	uint32		measured;		/* rows that were visible */
-	uint32		taken;			/* candidates that these belong to */
-	uint32		last;			/* of these, the last one's number, from 1 */
-	uint32		until;			/* rows to read before the next look whether that is enough */
+	uint32		taken;			/* candidates that the measured rows belong to */
+	uint32		last;			/* number of the candidate taken last, from 1 */
+	uint32		until;			/* candidates to take before the next look if they suffice */
 	float		largest_error;	/* of the estimates of rows that were read */
 	int			list;			/* of the rows to come */
 	uint32		row;
@@ -85,13 +85,13 @@ struct GgBulk
 	GgCopies   *copies;			/* of segments that the device lacks */
 	uint32		k;
 	uint32		most;			/* queries for GgFindBulk() */
-	uint32		list;			/* that the settings ask for */
+	uint32		list;			/* length of the list that the settings ask for */
 	uint32		memory;			/* queries of a batch that there is memory for */
 	uint32		room;			/* queries of a batch */
 	GgScanNote *note;			/* of all queries that the device answered */
 
 	/* the queries of one call, and what was found */
-	const Datum *values;		/* where they were given */
+	const Datum *values;		/* NULL: GgReadQueries brings them */
 	GgFoundRow *rows;			/* k for each query */
 	uint32	   *found;			/* how many there are, or GG_BULK_SHORT */
 
@@ -104,13 +104,13 @@ struct GgBulk
 	GgAsk		ask;
 	uint32		nasked;
 	uint32		rowless;		/* bitmap of walked segments whose keys are estimates */
-	uint32		halved;			/* ... of those whose keys are of rounded rows */
+	uint32		halved;			/* bitmap of walked segments whose keys are of rounded rows */
 	uint32		reranked;		/* nodes that are measured by stored rows after walks by codes */
 
-	/* all lists, in the order of the answers: those that it is not asked for come last */
+	/* all lists, in the order of answers: those that the device is not asked for come last */
 	uint32		nlists;
 	uint8		answers_of[GG_SERVE_MAX_LISTS];
-	uint32		missing;		/* bitmap of segments that it lacks */
+	uint32		missing;		/* bitmap of segments that are searched here */
 	uint32		exact;			/* bitmap of segments whose rows are all measured */
 
 	/* rows of the delta that the device does not have */
@@ -122,12 +122,12 @@ struct GgBulk
 	Size		answers;		/* that there is room for */
 	uint64	   *keys;
 
-	/* the batch that it has answered, whose rows are still to be found */
+	/* the batch that the device has answered, whose rows are still to be found */
 	uint32		first;			/* among the queries of the call */
 	uint32		count;			/* 0: there is none */
 	BulkQuery  *queries;
-	uint64	   *candidates;		/* keys, as many for each query as were asked for ... */
-	uint8	   *candidate_lists;	/* ... and the list of each */
+	uint64	   *candidates;		/* keys, as many for each query as were asked for */
+	uint8	   *candidate_lists;	/* the list of each candidate */
 	GgPlace    *places;			/* of rows that are looked up */
 	LookedUp   *looked_up;
 	ItemPointerData *ctids;
@@ -143,7 +143,7 @@ ListLength(const GgBulk *bulk, uint64 k)
 		GgFirstWalkList(bulk->list, k, GG_MAX_ITOPK);
 }
 
-/* The first list of a scan: of that form of a device that takes the longer one. */
+/* The list that a scan begins with: the longer one of a device with rows and one with codes. */
 static uint32
 LongestList(Relation index, uint64 k)
 {
@@ -207,8 +207,8 @@ ChooseLists(GgBulk *bulk)
 }
 
 /*
- * Where walks are by codes: how many nodes are measured by row.  As many are asked for where it is
- * done here.  False: there is no room for them any more.
+ * Where walks are by codes: choose how many nodes are measured by row, and ask for as many where
+ * that is done here.  False: there is no room for so many keys any more.
  */
 static bool
 ChooseRerank(GgBulk *bulk)
@@ -229,8 +229,8 @@ ChooseRerank(GgBulk *bulk)
 }
 
 /*
- * Where the index has codes alone: how many rows of the table are to be read, and the lists that
- * this takes.  False: they are too long, or longer than there is room for by now.
+ * Choose the lists' length and, where the index has codes alone, how many rows of the table are
+ * read.  False: the lists are too long or, now that there is room, that number is another one.
  */
 static bool
 ChooseDue(GgBulk *bulk)
@@ -366,7 +366,7 @@ GgFoundRows(const GgBulk *bulk, uint32 query, GgFoundRow **rows)
 
 /* ---- candidates -------------------------------------------------------------------- */
 
-/* The nearest rows of the tail, as keys of places in it, ascending; returns how many. */
+/* The nearest rows of the tail, as keys of numbers in the delta, ascending; returns how many. */
 static uint32
 MeasureTail(const GgBulk *bulk, const float *vector, uint64 *keys)
 {
@@ -494,7 +494,7 @@ AnswersOf(const GgBulk *bulk, uint32 l)
 	};
 }
 
-/* Measure what a device has found that has no rows, or rounded ones. */
+/* Measure by stored rows what was found by a device that has no rows, or rounded ones. */
 static void
 MeasureFound(GgBulk *bulk)
 {
@@ -509,7 +509,7 @@ MeasureFound(GgBulk *bulk)
 	}
 }
 
-/* The candidates of a batch that the device has answered. */
+/* Make the candidates of a batch that the device has answered. */
 static void
 MakeCandidates(GgBulk *bulk)
 {
@@ -533,7 +533,7 @@ MakeCandidates(GgBulk *bulk)
 	pfree(keys);
 }
 
-/* The lists that the device is not asked for. */
+/* Search the lists that the device is not asked for. */
 static void
 SearchMissing(GgBulk *bulk)
 {
@@ -623,7 +623,7 @@ IsReadEnough(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 				   query->largest_error);
 }
 
-/* The same before a round: how many rows is the query to have read after it? */
+/* Before a round: how many candidates is the query to have taken when it ends? */
 static uint32
 ReadUntil(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 {
@@ -811,7 +811,7 @@ ReadValues(GgBulk *bulk, uint32 first, uint32 count)
 	}
 }
 
-/* While the device has a batch. */
+/* While the device has a batch: search the lists that it lacks, and find the last one's rows. */
 static void
 Meanwhile(void *arg)
 {
@@ -820,8 +820,8 @@ Meanwhile(void *arg)
 }
 
 /*
- * The resident may be replaced by a newer one at any time.  Then its lists may be others, and the
- * batch is asked anew.
+ * Ask for a batch of queries, from first on; false: no device answers.  The resident may be
+ * replaced at any time by a newer one with other lists.  Then the batch is asked anew.
  */
 static bool
 AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
@@ -843,7 +843,7 @@ AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
 			ReadValues(bulk, first, request->count);
 		if (GgServiceAsk(&bulk->ref, &bulk->ask, bulk->keys, NULL, &reason))
 			return true;
-		/* the rows of the batch before are those of the lists as they were */
+		/* the batch before was answered by the old lists: find its rows before they change */
 		FindRows(bulk);
 		if (!GgAskAnother(&bulk->ref, reason) ||
 			++attempts > ATTEMPTS + pg_popcount32(bulk->ref.avoid) || !FindResident(bulk) ||

@@ -7,28 +7,28 @@
 
 #include "many/missing.h"
 
-/* A query's answer that GgFind() has to give: too few rows of what the device said are visible. */
+/* GgFind() has to answer the query: of the rows that the device named, too few are visible, say. */
 #define GG_BULK_SHORT		PG_UINT32_MAX
 
 typedef struct GgBulk GgBulk;
 
 /*
- * Prepare to find k rows for each of many queries; expected: how many, in all calls.  NULL: a
- * device cannot, or is no faster than one query after the other.  Allocates in the current context.
- * copies: for segments that the device lacks.  note: gets what the device answers.
+ * Prepare to find k rows for each of many queries; expected: how many, in all calls.  Returns NULL
+ * where no device can, or where it would be no faster than one query after the other.  Allocates in
+ * the current context.  copies: for segments that the device lacks.  note: counts the answers.
  */
 extern GgBulk *GgOpenBulk(GgFinder *finder, uint64 k, uint32 expected, GgCopies *copies,
 						  GgScanNote *note);
 
-/* Rows are looked up in this map, too.  It may be NULL. */
+/* From now on rows are looked up in this map first; NULL: there is none. */
 extern void GgUseRowMap(GgBulk *bulk, const GgRowMap *map);
 
-/* What is searched.  These may be other lists after a call that finds rows. */
+/* The lists that are searched.  After GgFindBulk() they may be those of another directory. */
 extern GgLists *GgListsOf(GgBulk *bulk);
 
 /*
- * Queries of one call at the most, and rows of each: k, or fewer where the settings ask for a
- * shorter list.
+ * How many queries GgFindBulk() takes at most, and how many rows it finds for each at most: k, or
+ * fewer where the settings ask for a shorter list.
  */
 extern uint32 GgMostQueries(const GgBulk *bulk);
 extern uint32 GgMostRows(const GgBulk *bulk);
@@ -37,9 +37,9 @@ extern uint32 GgMostRows(const GgBulk *bulk);
 typedef void (*GgReadQueries) (void *arg, uint32 first, uint32 count, float *vectors);
 
 /*
- * Find rows for count queries.  read NULL: they are at arg, as the operator gets them, detoasted;
- * rows that are stored rounded, or as codes alone, want them so.  Returns how many were answered,
- * from the first one on: fewer where the device does not answer any more.
+ * Find rows for count queries, which read brings.  read NULL: they are Datums at arg, as the
+ * operator gets them, detoasted; it must be NULL where rows are stored rounded, or as codes alone.
+ * Returns how many were answered, from the first one on: fewer where the device answers no more.
  */
 extern uint32 GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count);
 

@@ -8,9 +8,9 @@
  * a LIMIT answers it, by the CPU and, where one answers, by a device.  So all that a search does
  * counts: several segments, the delta, codes and rows measured again.
  *
- * A walk comes to the node of a row, whose edges are to the answer.  So a row is answered as if
- * its node were not there: no answer has it, and walks on the CPU go around it (source.c).  Those
- * on a device do not, and miss less.  So a device is taken to miss as much as the CPU, or more.
+ * A walk for a row comes to its own node, whose edges lead to the answer.  So a row is answered as
+ * if its node were not there: no answer has it, and walks on the CPU go around it (source.c).  On a
+ * device walks do not, and miss less.  So a device is taken to miss as much as the CPU, or more.
  *
  * Where no walk is by codes, the answers of a smaller LIMIT are the first ones of a larger: both
  * have the same list.  By codes more rows are measured for more answers, so each LIMIT is asked.
@@ -19,9 +19,9 @@
  * many rows as would vary as much if each were found by chance.  Rows of a query are missed
  * together.  Where all rows are measured, there is no doubt (GG_EXACT_BOUND).
  *
- * It is done some queries at a time, by transactions of their own.  Rows that come meanwhile count
- * as found where they are near enough, and rows that go as missed.  Queries whose segment was
- * merged are left out, and where these are half of them all begins anew.
+ * A worker measures some queries at a time, by transactions of their own.  Rows that come meanwhile
+ * count as found where they are near enough, and rows that go as missed.  Queries that are rows of
+ * a segment merged meanwhile are left out; where these are more than half, all begins anew.
  */
 #include "many/batch.h"
 
@@ -37,22 +37,22 @@
 
 #define MOST_QUERIES		2000
 
-/* Of a normal distribution 5% lies beyond. */
+/* Above so many standard deviations lie 5% of a normal distribution. */
 #define NORMAL_95			1.645
 
 /* A longer list is not tried once no more than this is missed. */
 #define LEAST_MISSED		0.0003
 
-/* Of so many indexes measurements go on in turns.  Others wait until one ends, or rests so long. */
+/* So many indexes are measured by turns.  Others wait until one is done, or rests for STALE_MS. */
 #define MOST_MEASURED		8
 #define STALE_MS			60000
 
-/* Of the queries that were answered by a list, for one of gg_calibrated_ks. */
+/* Sums over the queries that one length of list has answered, for one of gg_calibrated_ks. */
 typedef struct Sums
 {
 	double		found,			/* shares of the exact answer */
 				squares;
-	int			counted;		/* those that have an answer */
+	int			counted;		/* queries that have an exact answer */
 } Sums;
 
 /* What was measured so far. */
@@ -62,35 +62,35 @@ typedef struct Measuring
 	Oid			index;
 	GgRelFileLocator locator;
 	TimestampTz used;			/* when it last went on */
-	bool		busy;			/* false: the last call of it has ended without an error */
+	bool		busy;			/* a call goes on, or has ended by an error */
 	GgRowSample queries;
-	double	   *farthest;		/* of the exact answers: GG_CALIBRATED_KS of each query */
-	uint64	   *rows;			/* likewise, how many there are */
-	int			answered;		/* queries of which these are known */
+	double	   *farthest;		/* up to which rows count as found: GG_CALIBRATED_KS a query */
+	uint64	   *rows;			/* how many each exact answer has */
+	int			answered;		/* queries whose exact answers are known */
 
 	/* what comes next */
 	int			form;			/* 0 the CPU, 1 a device, 2: all is done */
-	uint32		done,			/* bitmaps of gg_calibrated_ks: those that have all their bounds, */
-				begun;			/* ... and some */
+	uint32		done,			/* bitmaps of gg_calibrated_ks: those that have all their bounds */
+				begun;			/* those that have some bounds */
 	int			length;
 	int			query;
 	Sums		sums[GG_CALIBRATED_KS];
 	int			lost;			/* of the queries before this one: rows whose segments are gone */
-	bool		walked;			/* not all rows were measured for each */
+	bool		walked;			/* for some query not all rows were measured */
 	GgForm		measures;		/* of the answers */
 	GgCalibration result;
 } Measuring;
 
 static Measuring *measurings[MOST_MEASURED];
 
-/* That of the index in question, and its place among them. */
+/* The measurement of the index in question, and its place among all. */
 static Measuring *measuring = NULL;
 static Measuring **place = measurings;
 static bool running;			/* a call of Calibrate() */
 
 /* ---- queries ------------------------------------------------------------------------------ */
 
-/* The first list that is tried: LIMIT makes shorter ones as long. */
+/* The first length that is tried for a LIMIT, which makes shorter lists as long. */
 static int
 FirstLength(int k)
 {
@@ -116,7 +116,7 @@ Asked(void)
 	return asked;
 }
 
-/* Those of the sample that are held out.  False: there is none, or too few of them. */
+/* Take the sample's queries that are held out.  False: no sample fits, or too few are held out. */
 static bool
 TakeHeldOut(const GgTarget *target, const GgMetaPageData *meta, GgRowSample *queries)
 {
@@ -270,7 +270,7 @@ MeasuredAll(const GgFinder *finder, GgForm form)
 	return note.exact_lists == note.lists && !so->by_table && form != GG_FORM_GPU_CODES;
 }
 
-/* Add what the query's answer has of its first rows. */
+/* Add the share of the query's k exact rows that its answer has. */
 static void
 Count(const GgFinder *finder, int k)
 {
@@ -290,7 +290,7 @@ Count(const GgFinder *finder, int k)
 	sums->counted++;
 }
 
-/* False: it is a device's turn, and the CPU has answered. */
+/* Answer a query, and count what was found.  False: on a device's turn the CPU has answered. */
 static bool
 Answer(GgFinder *finder)
 {
@@ -333,7 +333,7 @@ LowerBound(int number)
 	return Min(Max(bound, 0), 1);
 }
 
-/* Go on with a longer list, with the first one of others or, where none is left, another form. */
+/* Go on with this length, the first one of the next LIMIT or, where none is left, another form. */
 static void
 BeginLength(int length)
 {
@@ -356,8 +356,8 @@ BeginLength(int length)
 }
 
 /*
- * Note a bound also of those lists that are as long, and those that are not tried.  By rows a
- * device has the lesser of its own, which soon ends, and of the CPU's, which goes on.
+ * Note the bound of a length and, until they are tried, of longer ones; the first of shorter ones,
+ * too.  By rows a device has the lesser of its own, whose lengths soon end, and of the CPU's.
  */
 static void
 NoteBound(int k, double bound)
@@ -375,8 +375,8 @@ NoteBound(int k, double bound)
 }
 
 /*
- * A device does not answer.  Where the segments are too small for so long a list, it is because the
- * CPU measures all rows then, and shorter lists have what they have.
+ * A device does not answer.  Where segments are too small for so long a list, the CPU measures all
+ * their rows, and the bounds of shorter lists stay.  Else devices have no bounds.
  */
 static void
 EndDevice(const GgFinder *finder)
@@ -426,7 +426,7 @@ EndLength(void)
 			measuring->done |= (uint32) 1 << k;
 		least_missed = Min(least_missed, missed);
 	}
-	/* no target is so low */
+	/* no target is as low as that: take larger steps */
 	BeginLength(Min(length + (least_missed > 1 - GG_LEAST_TARGET / 2 ? 4 : 1),
 					GG_CALIBRATED_LENGTHS));
 }

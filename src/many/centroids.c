@@ -93,7 +93,7 @@ IsVectorArray(Oid type, Oid vector)
 	return OidIsValid(element) && getBaseType(element) == vector;
 }
 
-/* The function has the form of one that returns centroids, and *hash is its row's. */
+/* Check that the function has the form of one that returns centroids; *hash: its row's. */
 static void
 CheckFunction(Oid function, Oid vector, uint32 *hash)
 {
@@ -162,7 +162,7 @@ Call(Oid function, bool *isnull)
 	return array;
 }
 
-/* Say whose rights and which path the function had.  Its names were mostly looked up elsewhere. */
+/* Add to an error whose rights and path the function had.  Its names mostly want another path. */
 static void
 TellOwner(void *arg)
 {
@@ -174,7 +174,7 @@ TellOwner(void *arg)
 		errhint("Qualify the names in the function, or SET search_path on it.");
 }
 
-/* The owner's rights are for what is in the key, whoever has made the call. */
+/* Only a function that is in the table's key gets the owner's rights, whoever makes the call. */
 static void
 CheckKey(Relation table, Oid function)
 {

@@ -228,8 +228,8 @@ GgFind(GgFinder *finder, Datum query, uint64 k)
 }
 
 /*
- * Of the delta as many rows are kept as a pass for one query would sort first (exact_stream.c), or
- * k and as many again, since some are dead or, where rows are rounded, not among the nearest.
+ * Of the delta so many rows are kept for each query, within work_mem, as a pass for one query would
+ * sort first (exact_stream.c), or 2 k if more: some are dead or, if rounded, not the nearest.
  */
 void
 GgSetQueries(GgFinder *finder, const Datum *values, uint32 count, uint64 k)

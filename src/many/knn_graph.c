@@ -7,8 +7,8 @@
  * In FROM it goes to a tuplestore, chunk by chunk, since the executor would put each row there.
  *
  * Where a device answers, the queries of a chunk are some thousand nodes of one segment, whose
- * vectors are read from the index, or from the table where the index has them rounded.  Every row
- * of the index is a query sooner or later, and is a neighbor of some ten others.  So the visible
+ * vectors are read from the index, or from the table where the index has them rounded or as codes
+ * alone.  Every row is a query sooner or later, and is a neighbor of some ten others.  So visible
  * versions of all rows are looked up once, and kept, if they fit in the memory of a hash table
  * (hash_mem_multiplier).  Elsewhere, and for rows of the delta, which are few, chunks are small,
  * and each row is a scan.
@@ -37,7 +37,7 @@
 /* Rows of a device's chunk at the most. */
 #define CHUNK_ROWS		16384
 
-/* Edges of a chunk by GNND, and a list more at the most. */
+/* By GNND a chunk ends with the row that brings it to so many edges. */
 #define EDGES_TOGETHER	1024
 
 /* Memory for the queries of a chunk that are read from the table. */
@@ -63,7 +63,7 @@ typedef struct KnnGraph
 	GgScanNote	note;			/* of all chunks */
 	bool		by_gnnd;
 	GgKnnLists *lists;			/* by GNND; NULL until they are made */
-	uint32		next_row;		/* of these */
+	uint32		next_row;		/* of the lists */
 	HeapTuple	tuple;			/* of each row of the result ... */
 	struct GraphRow *row;		/* ... and its columns */
 
@@ -193,7 +193,7 @@ typedef struct NodeChunk
 	ItemPointerData *ctids;		/* of the rows */
 } NodeChunk;
 
-/* Which segment of the lists' directory has the next place; false when none has. */
+/* Which list has the next place, and as which row; false when no segment with live rows has it. */
 static bool
 FindList(const KnnGraph *graph, const GgLists *lists, int *list, uint32 *row)
 {
@@ -317,7 +317,7 @@ AddAnswer(KnnGraph *graph, GgFinder *finder, uint64 place, ItemPointer ctid, con
 		AddRow(graph, ctid, rows, found);
 }
 
-/* The next nodes of a segment.  Returns how many places were read; 0: no device answers. */
+/* Add the edges of the next nodes of a segment.  Returns how many places; 0: no device answers. */
 static uint32
 NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 {
@@ -340,8 +340,8 @@ NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row
 }
 
 /*
- * The same where rows are stored rounded.  The index does not have the queries, so they are read
- * from the table, row by row: rows of one node may differ there.
+ * The same where rows are stored rounded, or as codes alone.  The index does not have the queries,
+ * so they are read from the table, row by row: rows of one node may differ there.
  */
 static uint32
 RowsChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
@@ -486,8 +486,8 @@ MakeLists(KnnGraph *graph)
 }
 
 /*
- * The edges of the next rows; false behind the last one.  Neighbors lie anywhere in memory.  Those
- * of many rows in one loop are fetched at once, those of single calls one after the other.
+ * Bring the edges of the next rows; false behind the last one.  Neighbors lie anywhere in memory: a
+ * processor fetches those of one loop together, and those of single calls one after the other.
  */
 static bool
 NextOfLists(KnnGraph *graph)
@@ -541,7 +541,7 @@ IsGnnd(const char *algorithm)
 	return strcmp(algorithm, "gnnd") == 0;
 }
 
-/* In the current memory context. */
+/* Begin a graph in the current memory context. */
 static KnnGraph *
 BeginGraph(FunctionCallInfo fcinfo, TupleDesc desc)
 {

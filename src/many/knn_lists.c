@@ -22,12 +22,12 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-/* Lists are twice as long as is asked for, since their ends are the worst. */
+/* Lists are twice as long as is asked for, since their ends are the worst, and at least so long. */
 #define LEAST_LENGTH		64
 
 /*
- * At least two iterations from pivot cells, where a build is content with one (RESULTS.md, "What
- * iterations and p find").
+ * This makes GNND do at least two iterations from pivot cells, where a build is content with one
+ * (RESULTS.md, "What iterations and p find").
  */
 #define TERMINATION			0.03f
 

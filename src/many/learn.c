@@ -13,10 +13,10 @@
 #include "utils/backend_progress.h"
 #include "utils/memutils.h"
 
-/* More take memory from every merge and build, and teach little. */
+/* More queries take memory from every merge and build, and teach little. */
 #define MOST_QUERIES		65536
 
-/* Arrays of queries have this bound themselves, but for rounded ones. */
+/* Queries must fit into 1 GB as float32: an array of vector does anyway, one of halfvec may not. */
 static void
 CheckCount(int count, uint32 dimensions)
 {
@@ -57,7 +57,7 @@ QueryRows(const GgTarget *target, const GgQueryArray *queries, uint32 dimensions
 		uint32		given = GgValueDimensions(target->opclass, queries->values[i]);
 		float	   *row;
 
-		/* of an index without rows any number was good so far */
+		/* GgReadQueryArray() did not check this where the index has had no row */
 		if (given != dimensions)
 			ereport(ERROR,
 					(errcode(ERRCODE_DATA_EXCEPTION),
@@ -74,7 +74,7 @@ QueryRows(const GgTarget *target, const GgQueryArray *queries, uint32 dimensions
 
 /*
  * pg_stat_progress_create_index shows the call, with phases that builds have as well, and NULL for
- * the command.  The end of the transaction, or of a subtransaction, would end that, too.
+ * the command.  After an error the abort of the transaction, or of a subtransaction, ends that.
  */
 static void
 BeginProgress(const GgTarget *target)

@@ -30,8 +30,8 @@ typedef struct Sample
 	Oid			source;
 	const char *column;
 	const GgOwn *own;
-	bool		is_half;		/* the column is a halfvec, else a vector, ... */
-	bool		is_domain;		/* ... or of a domain over it */
+	bool		is_half;		/* the column is a halfvec, else a vector */
+	bool		is_domain;		/* the column is of a domain over that type */
 	bool		unit;			/* rows get unit length */
 	uint32		partitions;
 	bool		given;			/* the caller says how many rows are wanted */
@@ -65,7 +65,7 @@ IsUnit(const char *metric)
 	return false;
 }
 
-/* Which of the two types is it, or is it a domain over? */
+/* Note whether a type is vector or halfvec, or a domain over one.  False: it is neither. */
 static bool
 FindType(Sample *sample, Oid type)
 {
@@ -201,7 +201,7 @@ AddRow(Sample *sample, Datum value)
 	pfree(row);
 }
 
-/* The caller's privileges and row-level security apply. */
+/* Draw the sample by a query.  The caller's privileges and row-level security apply. */
 static void
 DrawSample(Sample *sample)
 {
@@ -302,7 +302,7 @@ NameOfFunction(Oid function)
 									  get_func_name(function));
 }
 
-/* The column as an argument.  A domain may have functions of its own that would be called. */
+/* The column as an argument, of its base type: for its domain another function might be called. */
 static char *
 KeyColumn(const Sample *sample)
 {

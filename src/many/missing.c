@@ -21,8 +21,8 @@
 #define STEP_ROWS			1024
 
 /*
- * A copy pays when there is a query for this many nodes: a walk reads more of them than that, at
- * random places.
+ * A copy pays when there is at least one query for each so many nodes: a walk reads more nodes than
+ * that, at random places.
  */
 #define NODES_PER_QUERY		500
 
@@ -233,8 +233,8 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 }
 
 /*
- * Measure of keys of rounded rows until those that are wanted are the nearest of all.  What is not
- * settled then is left out.
+ * Measure by stored rows what has keys of rounded ones, in their order, until the first `wanted`
+ * keys are the nearest of all.  Keys that are not settled then become GG_NO_KEY.
  */
 static void
 MeasureHalves(GgPageSource *source, const GgMetaPageData *meta, uint64 *keys, uint32 count,

@@ -11,8 +11,8 @@
 typedef struct GgCopies GgCopies;
 
 /*
- * In the current memory context.  queries: as many as are expected, in all calls that share the
- * copies.
+ * Begin without copies, in the current memory context.  queries: how many are expected, in all
+ * calls that share the copies.
  */
 extern GgCopies *GgMakeCopies(uint64 queries);
 
@@ -20,19 +20,19 @@ extern GgCopies *GgMakeCopies(uint64 queries);
 typedef struct GgMissingList
 {
 	int			list;
-	bool		exact;			/* what is asked: all of its rows are measured */
+	bool		exact;			/* asked: measure all of its rows */
 	const float *vectors;		/* count queries, prepared */
 	uint32		count;
 	const gg_search_params *params;
 	uint64	   *keys;			/* params->k for each query, as a device returns them */
 } GgMissingList;
 
-/* May throw. */
+/* Search a segment for the queries, and fill missing->keys.  May throw. */
 extern void GgSearchMissing(GgLists *lists, GgCopies *copies, const GgMissingList *missing);
 
 /*
- * Measure by row what a device has found that has no rows of the segment, or (halved) rounded ones.
- * So many keys of each query are wanted.
+ * Measure by stored rows what was found by a device that has no rows of the segment, or (halved)
+ * rounded ones.  With halved, only the `wanted` nearest keys of each query need be exact.
  */
 extern void GgMeasureFound(GgLists *lists, const GgMissingList *found, bool halved, uint32 wanted);
 

@@ -2,10 +2,10 @@
  * nearest.c
  *		The SQL functions of partitions by centroid: which centroid is nearest to a vector.
  *
- * gpugraph_nearest_centroid() and gpugraph_probe() are the user's, who may call the centroids'
- * function by them.  What a plan asks for itself is gpugraph_planned_nearest() and
- * gpugraph_planned_probe(), which have the rights of the table's owner.  Their last argument is
- * internal, so no statement can call them.
+ * gpugraph_nearest_centroid() and gpugraph_probe() are for users, with whose rights they call the
+ * centroids' function.  Plans call gpugraph_planned_nearest() and gpugraph_planned_probe(), which
+ * call it with the rights of the table's owner.  Their last argument is internal, so no statement
+ * can call them.
  */
 #include "many/probes.h"
 
@@ -37,7 +37,7 @@ GgVectorValues(Datum value, bool is_half, uint32 *dim)
 	return values;
 }
 
-/* The centroids of a call's arguments are those that a function of this one's extension returns. */
+/* The centroids that `function` returns, as the type vector of the called function's extension. */
 static const GgCentroids *
 CentroidsFor(FunctionCallInfo fcinfo, Oid function, Oid table)
 {
@@ -65,7 +65,7 @@ CheckDimensions(const GgCentroids *centroids, uint32 dim)
 						   format_procedure(centroids->key.function), centroids->dim)));
 }
 
-/* A row without a vector lies in the first partition. */
+/* The nearest centroid's number, from 1.  Callers put a row without a vector into partition 1. */
 static Datum
 Nearest(const GgCentroids *centroids, Datum value, bool is_half)
 {
@@ -119,7 +119,7 @@ gpugraph_planned_nearest(PG_FUNCTION_ARGS)
 
 /* ---- all of them by distance -------------------------------------------------------- */
 
-/* The order of centroids for the query that was last asked for: a plan asks for one place each. */
+/* The order of centroids for the last query: a plan asks for one place of it with each call. */
 typedef struct ProbeOrder
 {
 	uint64		load;			/* of the centroids; 0: none */
@@ -180,12 +180,12 @@ SortCentroids(const GgCentroids *centroids, gg_metric metric, const float *query
 	last_order.load = centroids->load;
 }
 
-/* The centroid at a place, from 1 on, in the order of distance to a query; NULL beyond the last. */
+/* The centroid at a place, 1 .. count, in the order of distance to a query, which is freed. */
 static Datum
 Probe(const GgCentroids *centroids, gg_metric metric, float *query, uint32 dim, int32 place)
 {
 	CheckDimensions(centroids, dim);
-	/* of those of one load, all have the same dimensions */
+	/* centroids of one load have the same dimensions, and so has last_order.query */
 	if (last_order.load != centroids->load || last_order.metric != metric ||
 		memcmp(last_order.query, query, dim * sizeof(float)) != 0)
 		SortCentroids(centroids, metric, query);
@@ -208,7 +208,7 @@ ProbeOfUser(FunctionCallInfo fcinfo, bool is_half)
 	centroids = CentroidsFor(fcinfo, PG_GETARG_OID(0), InvalidOid);
 	if (place < 1 || place > (int32) centroids->count)
 		PG_RETURN_NULL();
-	/* the order of no query is as good as any other */
+	/* without a query any order is as good as another */
 	if (PG_ARGISNULL(2))
 		PG_RETURN_INT32(place);
 	metric = MetricOfOperator(text_to_cstring(PG_GETARG_TEXT_PP(1)));
@@ -259,7 +259,7 @@ static GgOwn own;
 static bool own_known = false;
 static uint32 own_hash;			/* of a function's row in pg_proc */
 
-/* The functions come and go together. */
+/* The extension's functions come and go together, so the row of one tells of all. */
 static void
 ForgetOwn(Datum arg, int cacheid, uint32 hash)
 {

@@ -19,19 +19,19 @@
 /* ---- members.c -------------------------------------------------------------- */
 
 /*
- * Find the access method, and those of some C functions, in the extension that a function belongs
- * to.  InvalidOid where there is none.
+ * In the extension that function `member` belongs to, find the SQL function of each C function
+ * (found[i] of functions[i]), and the access method.  InvalidOid where there is none.
  */
 extern void GgFindMembers(Oid member, const PGFunction *functions, int count, Oid *found, Oid *am);
 
 /* ---- centroids.c ------------------------------------------------------------ */
 
-/* Whose rights a function of centroids has, and so whose call it is. */
+/* A function that returns centroids, and the user with whose rights it is called. */
 typedef struct GgCentroidsKey
 {
 	Oid			function;
 	Oid			user;
-	uint32		as_owner;		/* of a table, for its key; else it is the user's own call */
+	uint32		as_owner;		/* user owns the table whose key has it; 0: user calls it */
 } GgCentroidsKey;
 
 typedef struct GgCentroids
@@ -47,16 +47,16 @@ typedef struct GgCentroids
 } GgCentroids;
 
 /*
- * The centroids that a function returns, which is called once per session and user.  vector: the
- * type.  table: the one whose key has the function, which is called with the rights of the table's
- * owner then, in a restricted operation; InvalidOid: with those of the user.  Errors: 42501 whose
- * rights these are may not call it; 42809 it does not return centroids.
+ * The centroids that a function returns.  A session calls it once for each user, and anew when it
+ * has changed.  vector: the type.  table: the function is in its partition key, and is called with
+ * the rights of the table's owner, in a restricted operation; InvalidOid: with the user's rights.
+ * Errors: 42501 owner or user may not call it; 42883 it is gone; 42809 it returns no centroids.
  */
 extern const GgCentroids *GgFindCentroids(Oid function, Oid vector, Oid table);
 
 /* ---- nearest.c -------------------------------------------------------------- */
 
-/* The extension's objects.  Arrays have what is for vector, and for halfvec. */
+/* The extension's objects.  In arrays element 0 is for vector, and element 1 for halfvec. */
 typedef struct GgOwn
 {
 	Oid			am;
@@ -66,7 +66,7 @@ typedef struct GgOwn
 	Oid			types[2];
 } GgOwn;
 
-/* function: any of the extension's. */
+/* Find the extension's objects.  function: any one of the extension. */
 extern const GgOwn *GgFindOwn(Oid function);
 
 /* A value of type vector or halfvec as float32, in the current context. */

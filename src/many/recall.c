@@ -42,9 +42,9 @@ typedef struct Sample
 	uint64		k;
 	int			count;
 	Datum	   *queries;
-	GgNode	   *nodes;			/* the rows that they are; NULL: they are given */
+	GgNode	   *nodes;			/* of queries that are rows; NULL: queries are given */
 	double	   *farthest;		/* distance of the last row of each exact answer */
-	uint64	   *rows;			/* of each exact answer */
+	uint64	   *rows;			/* how many each exact answer has */
 	uint64		all_rows;
 	double	   *times_ms;		/* of the answers at one length, ascending */
 } Sample;
@@ -207,7 +207,7 @@ CountFound(const Sample *sample, const GgFinder *finder, int query)
 
 	while (found < finder->nrows && !(finder->rows[found].distance > farthest))
 		found++;
-	/* a merge may have given the row another node meanwhile, and it finds itself again */
+	/* a merge may have given the query's row another node meanwhile, and it finds itself again */
 	return Min(found, sample->rows[query]);
 }
 
@@ -284,8 +284,8 @@ gpugraph_recall_of_queries(PG_FUNCTION_ARGS)
 }
 
 /*
- * The shortest length that suffices, NULL where none does.  Doubles the length until it is enough,
- * and then halves the step, down to a sixteenth of the length.
+ * The shortest length that suffices; NULL where none does, or there is no query.  Doubles the
+ * length until it is enough, and then halves the step, down to a sixteenth of the length.
  */
 static Datum
 FindLength(FunctionCallInfo fcinfo, double wanted, int32 k, AnyArrayType *given, int32 count)

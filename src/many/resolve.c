@@ -220,7 +220,7 @@ LookAheadTid(const GgLists *lists, GgPlace place)
 		__builtin_prefetch((GgTidEntry *) PageGetContents((Page) page) + row % GG_TIDS_PER_PAGE);
 }
 
-/* From places, which ascend, to TIDs. */
+/* Turn places, which ascend, into TIDs. */
 static void
 ReadTids(GgLists *lists, RowItem *items, uint32 count)
 {
@@ -262,7 +262,7 @@ ReadTids(GgLists *lists, RowItem *items, uint32 count)
 		UnlockReleaseBuffer(buffer);
 }
 
-/* The rows of a list, VACUUM's gaps included. */
+/* How many rows a list has, with those that VACUUM has cleared. */
 static uint32
 RowsOfList(const GgLists *lists, int list)
 {
@@ -361,7 +361,7 @@ LookAhead(const GgLists *lists, const RowItem *item)
 	}
 }
 
-/* From TIDs, which ascend, to visible versions. */
+/* Find the visible versions of TIDs, which ascend. */
 static void
 ReadHeap(GgLists *lists, const RowItem *items, uint32 count, ItemPointerData *ctids)
 {

@@ -13,7 +13,7 @@ typedef struct GgLists
 	const GgTarget *target;
 	GgMetaPageData *meta;
 	int			nlists;
-	GgPageSource *sources;		/* of segments; the index is NULL for one without rows */
+	GgPageSource *sources;		/* of segments; index is NULL: it has no live rows */
 	GgArray    *tids;
 	GgArray    *offsets;
 	GgArray		delta;
@@ -40,8 +40,8 @@ typedef struct GgRowMap
 } GgRowMap;
 
 /*
- * The lists of a copy of the directory, which stays the caller's, and is as old as the active
- * snapshot.  Allocates in the current context.
+ * Open the lists of a copy of the directory, which stays the caller's and was made after the active
+ * snapshot was taken.  Allocates in the current context.
  */
 extern void GgOpenLists(GgLists *lists, const GgTarget *target, GgMetaPageData *meta);
 
@@ -59,21 +59,21 @@ extern void GgResolve(GgLists *lists, const GgRowMap *map, const GgPlace *places
 					  ItemPointerData *ctids);
 
 /*
- * All rows of the lists have places, too, by which they follow each other: those of the segments,
- * where equal rows are neighbors, then the delta's slots.
+ * All rows of the lists have numbers, too, called places below: first the segments' rows, where
+ * equal rows are neighbors, then the delta's slots.  Returns how many places there are.
  */
 extern uint64 GgCountRows(const GgLists *lists);
 
 /*
- * Read the TIDs of the rows at count such places from first on, most at the most.  A place without
- * a row has an invalid one.  Returns count, 0 behind the last place.
+ * Read the TIDs of the rows at the places from first on, `most` at most, and of one list alone.  A
+ * place without a row has an invalid TID.  Returns how many were read, 0 behind the last place.
  */
 extern uint32 GgReadRows(GgLists *lists, uint64 first, uint32 most, ItemPointerData *tids);
 
-/* The node that has the row at such a place; of the delta's rows it has GG_NO_SEGMENT. */
+/* The node that has the row at such a place; its segment is GG_NO_SEGMENT for the delta's rows. */
 extern GgNode GgNodeAt(GgLists *lists, uint64 place);
 
-/* Make a map of all segments in the current context; NULL where it takes more than that memory. */
+/* Make a map of all segments in the current context; NULL where it takes more than most_bytes. */
 extern GgRowMap *GgMakeRowMap(GgLists *lists, Size most_bytes);
 
 /* Rows of the delta's pages [first_page, end_page), with their vectors. */

@@ -42,7 +42,7 @@ OpenRowStore(RowStore *result, const ReturnSetInfo *rsinfo)
 static void
 PutRows(const RowStore *result, int query, const GgFoundRow *rows, uint64 count)
 {
-	/* in ascending order, NaN last */
+	/* rows are in ascending order, NaN last */
 	while (result->most != NULL && count > 0 &&
 		   float8_gt(rows[count - 1].distance, result->most[query - 1]))
 		count--;
@@ -125,7 +125,7 @@ AskedQuery(void *arg, int number)
 							asked->queries->dimensions);
 }
 
-/* One number for each query, infinity for NULL; NULL: there are none. */
+/* Read max_distance: a number for each query, infinity for NULL.  Returns NULL if it has none. */
 static const float8 *
 ReadMost(ArrayType *array, int queries)
 {
