@@ -26,9 +26,9 @@ typedef struct GgJobWatch
 extern bool GgTakeWorkerPlace(void);
 
 /*
- * Take the index that waits longest, and what was seen of it before.  InvalidOid: none waits; or the
- * next is another database's, for which this worker makes room; or, *wait, merges of all that wait
- * have failed less than a minute ago, and it is to ask again later.
+ * Take the index that waits longest, and what was seen of it before.  InvalidOid: none waits; or
+ * the next is another database's, for which this worker makes room; or, *wait, merges of all that
+ * wait have failed less than a minute ago, and it is to ask again later.
  */
 extern Oid	GgTakeJob(GgJobWatch *watch, bool *wait);
 

@@ -62,11 +62,11 @@
 /* A device takes 0.1 s and more to be opened; the CPU measures so many pairs meanwhile. */
 #define LEAST_GPU_PAIRS	UINT64CONST(20000000)
 
-/* See the head.  Walks measure more than LEAST_WALKED rows. */
+/* The walks of the head.  Of LEAST_WALKED nodes and fewer the CPU measures all instead. */
 static const struct
 {
 	uint32		list;
-	uint32		least;			/* rows from which it is taken */
+	uint32		least;			/* nodes from which on there is this walk */
 }			walks[] = {{128}, {256}, {256, 1u << 18}, {512, 1u << 18}};
 #define LEAST_WALKED	4096
 #define ROWS_PER_QUERY	4
@@ -80,14 +80,14 @@ typedef struct GgLearning
 	const gg_engine *engine;	/* that measures rows */
 	GgEngineCall call;
 	uint64		nodes;			/* of all segments */
-	uint64		measured;		/* of these; the engine has so many more: */
-	uint32		measuring;
+	uint64		measured;		/* nodes that were measured so far */
+	uint32		measuring;		/* nodes that the engine measures now */
 	GgMergePlan plan;
 	GgTidEntry *tids;			/* of all segments */
 	GgNewArray	arrays[GG_MAX_SEGMENTS];
 	int			narrays;
-	bool		store;			/* the sample, too: */
-	GgNewArray	stored;
+	bool		store;			/* the sample is to be stored, too */
+	GgNewArray	stored;			/* the array of the sample */
 	uint64		edges;			/* that are new */
 } GgLearning;
 
@@ -166,7 +166,7 @@ ChooseEngine(const GgLearning *learning)
 	return GgAvailableEngine();
 }
 
-/* However learning ends, and before the CPU goes on in the place of a device. */
+/* Called however learning ends, and before the CPU goes on in the place of a device. */
 static void
 ReleaseEngine(void *arg)
 {
@@ -361,7 +361,7 @@ Flip(GgLearning *learning)
 	pfree(meta);
 }
 
-/* What merges that failed have left is free again. */
+/* Free what merges that failed have left TAKEN. */
 static void
 FreeTaken(GgMergeTarget *target)
 {
@@ -442,7 +442,7 @@ TakeQueries(const GgLearnSample *sample, uint32 nodes, uint32 *count)
 	return queries;
 }
 
-/* Nodes that are looked for: some of pieces that stay have no row. */
+/* Nodes that are looked for.  Some have no row: those in pieces that stay may have lost theirs. */
 #define KEYS			(2 * GG_LEARN_LIST)
 
 /*
@@ -544,7 +544,7 @@ GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_e
 		if (status.code == GG_OK)
 			status = LearnAnswers(&rule, graph, keys, control, edges);
 	}
-	/* also where a device fails */
+	/* walks follow, too, where a device has failed */
 	if (!measured)
 		status = gg_ok();
 	for (int i = 0; i < (int) lengthof(walks) && !measured && status.code == GG_OK; i++)

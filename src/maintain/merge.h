@@ -486,8 +486,8 @@ extern void GgStoreCalibration(GgMergeTarget *target, const GgCalibration *calib
 
 /*
  * Measures the recall of an index, some queries at a time, until enough() says so.  The target is
- * open, and there is a snapshot.  NULL: there is more to do, and what is done is kept meanwhile, for
- * a few indexes at a time.  A result with 0 queries: the index cannot be measured now.  Results are
+ * open, and there is a snapshot.  NULL: there is more to do, and what is done is kept, of a few
+ * indexes at a time.  0 queries in the result: the index cannot be measured now.  The result is
  * valid until the next call.
  */
 typedef const GgCalibration *(*GgCalibrator) (GgMergeTarget *target, bool (*enough) (void));

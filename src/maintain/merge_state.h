@@ -125,7 +125,7 @@ extern void GgBuildMerged(GgMerge *merge);
 
 /* ---- flip.c ------------------------------------------------------------------------------ */
 
-/* Free what is TAKEN, unless within another merge.  Take an id for the segment and its new piece. */
+/* Free what is TAKEN, unless within another merge; take an id for the segment and its new piece. */
 extern void GgTakeMergeId(GgMerge *merge);
 
 /* Write all arrays but the TIDs. */
