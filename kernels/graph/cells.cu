@@ -751,7 +751,7 @@ gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_par
 
 #define LONGEST_WARPS 256u		/* at most */
 
-/* longest (warps x GG_LONGEST_ROWS keys): the longest rows of each warp's, which come by 64. */
+/* longest (warps x GG_LONGEST_ROWS keys): each warp's longest rows; it looks at 64 at a time. */
 static __global__ void
 longest_kernel(const float *norms, uint32_t n, uint64_t *longest)
 {

@@ -518,8 +518,8 @@ gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T
 }
 
 /*
- * Rows for a launch: `rows`, or beside searches an eighth of them, for where streams share a queue
- * to the device, searches wait for launches queued before them.  A multiple of 256 stays one.
+ * Rows for a launch: `rows`, or beside searches an eighth, for some ms: where a queue to the device
+ * is shared, searches wait for launches queued before them.  A multiple of 256 stays one.
  */
 static inline uint64_t
 gg_cuda_cut(uint64_t rows, const gg_control *control)

@@ -5,7 +5,7 @@
  *
  * Cosine over fp16 rows divides by |x| (fp32 rows come with unit length).  Neither centring nor
  * scaling changes which rows are nearer; they keep |a|^2 + |b|^2 - 2ab from cancelling and fp16 in
- * its normal range.  Centring would change which products are greater, so those have no centring.
+ * its normal range.  Centring would change which products are greater, so products get none.
  *
  * The scale puts the median row's largest element near 16: fp16 then has its full 11 bits down to
  * 4e-6 of that, and 4,000 times of room above it.  What still does not fit is clamped: one absurd

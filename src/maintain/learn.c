@@ -4,10 +4,11 @@
  *		builds and merges have made.
  *
  * gpugraph_learn().  An engine measures the rows of each segment, some of them at a time: a device
- * that this process opens where there is one, and the CPU engine where there is none, it fails, or
- * a background worker learns.  The nearest live nodes of each query become edges by the rule of
- * engine/rules/learn.h.  The new adjacency is written beside the old one, and one WAL record puts
- * it in its place for all segments.  Vectors, TIDs, filters and pivots stay where they are.
+ * that this process opens where there is one, and the CPU engine where there is none, it fails,
+ * there is little to measure, or a background worker learns.  The nearest live nodes of each query
+ * become edges by the rule of engine/rules/learn.h.  The new adjacency is written beside the old
+ * one, and one WAL record puts it in its place for all segments.  Vectors, TIDs, filters and pivots
+ * stay where they are.
  *
  * Pages of the new adjacency have the stamps of the old ones.  The old blocks are parked, as a
  * merge's are.  A process that no snapshot protects may find a page of the new adjacency in such a

@@ -46,7 +46,7 @@ typedef struct GgMergeTarget
 
 	/*
 	 * Merges call it with the rows or, writing, the pages that are done so far, and total 0;
-	 * GgLearnEdges(), which needs it, with nodes or pages, and all of these.  NULL: nobody looks.
+	 * GgLearnEdges(), which needs it, with nodes or pages, and how many there are.  NULL: none.
 	 */
 	void		(*report) (GgMergePhase phase, uint64 done, uint64 total);
 
@@ -255,8 +255,8 @@ typedef struct GgMergeChoice
 } GgMergeChoice;
 
 /*
- * Set pinned, and raise seal_rows where it is.  blocks: how many were given back that snapshots may
- * still need.  seal_by_default: the option seal_rows is not set, else seal_rows stays.
+ * Set pinned and, if it is true, raise seal_rows.  blocks: how many were given back that snapshots
+ * may still need.  seal_by_default: the option seal_rows is not set, else seal_rows stays.
  */
 extern void GgNotePinned(GgMergeLook *look, uint64 blocks, bool seal_by_default);
 
@@ -467,7 +467,7 @@ extern void GgWriteSlices(GgMergeTarget *target, uint64 instance, GgNewArray *ar
 /*
  * GgWriteSample() frees what is TAKEN, and writes a sample beside the one that is there.
  * GgListSample() puts it in that one's place in a copy of the directory; array NULL: it puts none
- * there.  The caller of these and of all that follow for samples holds the merge lock.
+ * there.  The caller of these two and of all that follow holds the merge lock.
  */
 extern void GgWriteSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample,
 						  GgNewArray *array);
@@ -539,7 +539,7 @@ extern bool GgRequestMerge(Relation index, bool shrink);
 /* Have a background worker measure the index's recall, if there is one. */
 extern void GgRequestCalibration(Relation index);
 
-/* A search begins.  GgLastSearch(): when the last one of all sessions did, to some 50 ms. */
+/* Note that a search begins; tell when the last one of all sessions did, to some 50 ms. */
 extern void GgNoteSearch(void);
 extern TimestampTz GgLastSearch(void);
 

@@ -77,8 +77,8 @@
 #define MEANWHILE_CPU_BYTES	(64 * 1024 * 1024)
 
 /*
- * Where there are GG_MANY_PIECES, and more than so many of them in segments that the large merge
- * leaves, all those segments are merged with the delta.
+ * Where there are GG_MANY_PIECES, and more than so many of them in segments that are no inputs of
+ * the large merge, all those segments are merged with the delta.
  */
 #define MEANWHILE_PIECES	16
 

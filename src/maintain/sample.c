@@ -419,7 +419,7 @@ SampleOfOthers(Relation heap, Relation index)
 	return sample;
 }
 
-/* Has the index, valid before, another file by REINDEX, or a rewrite or TRUNCATE of its table? */
+/* Has the command given the index, valid before, another file, as REINDEX and TRUNCATE do? */
 static bool
 HadOtherFile(Relation index, HeapTuple class)
 {
