@@ -39,7 +39,7 @@ gg_cuda_status(cudaError_t error, const char *where, const char *what)
 /* The same for a CUDA runtime call. */
 #define GG_CUDA_TRY(call) GG_TRY(gg_cuda_status((call), __func__, #call))
 
-/* After <<<>>>: a launch that the runtime refused. */
+/* To follow <<<>>>: leave the function where the runtime refused the launch. */
 #define GG_CUDA_LAUNCHED(kernel) GG_TRY(gg_cuda_status(cudaGetLastError(), __func__, kernel))
 
 /* What kernels are planned by. */
@@ -61,23 +61,24 @@ typedef struct gg_cuda_meter
 } gg_cuda_meter;
 
 /*
- * device.cu: bytes of the thread's device, those that are free and all, also where they are the
- * host's
+ * device.cu: free and total memory of the thread's device, in bytes.  Where a device shares the
+ * host's memory, they are what it can have of that.
  */
 extern gg_status gg_cuda_memory(uint64_t *available, uint64_t *total);
 
-/* memory.cu: as cudaMalloc() and cudaFree(), or in the order of the calling thread's work. */
+/* memory.cu: as cudaMalloc() and cudaFree(), or by a pool in the order of the thread's work. */
 extern cudaError_t gg_cuda_malloc(void **memory, size_t bytes);
 extern void gg_cuda_free(void *memory);
 
-/* The same for what indexes keep: small ones share blocks.  bytes: as they were asked for. */
+/* For arrays that indexes keep: small ones share blocks.  To free one takes the bytes asked for. */
 extern cudaError_t gg_cuda_malloc_shared(void **memory, size_t bytes);
 extern void gg_cuda_free_shared(void *memory, size_t bytes);
 extern void gg_cuda_forget_shared(void);
 
 /*
  * count elements of T in device memory, freed at the end of the scope.  Work queued on the buffer
- * is done before it goes: cudaFree() waits for the device.  SHARED: it may be part of a block.
+ * is done before it goes: cudaFree() waits for the device, and a pool frees in the order of the
+ * thread's work.  SHARED: it may be part of a block.
  */
 template <typename T, bool SHARED = false>
 class gg_cuda_buffer
@@ -212,7 +213,7 @@ public:
 	gg_cuda_stream(const gg_cuda_stream &) = delete;
 	gg_cuda_stream &operator=(const gg_cuda_stream &) = delete;
 
-	/* priority: the lower, the sooner; 0 is the least */
+	/* priority: the lower the number, the sooner; 0 comes last */
 	gg_status
 	create(int priority = 0)
 	{
@@ -232,8 +233,8 @@ private:
 };
 
 /*
- * A piece of work on a stream of its own.  With control->background it leaves searches of this
- * process the way: see memory.cu.  Buffers that the thread takes within the scope go within it.
+ * A piece of work on a stream of its own.  With control->background it gives way to searches of
+ * this process: see memory.cu.  Buffers that the thread takes in the scope are to be freed in it.
  */
 class gg_cuda_work
 {
@@ -403,9 +404,9 @@ extern void gg_cuda_release(void);
 extern uint32_t gg_cuda_context_id(int device);
 
 /*
- * The device that this thread uses by gg_cuda_use_device(), or else that this process serves or
- * builds on; -1: the first.  A thread starts on device 0, and the one that fills indexes is not the
- * one that opened the server.
+ * gg_cuda_serve_device() names the device that this process serves or builds on, and
+ * gg_cuda_served_device() tells it, or the thread's own by gg_cuda_use_device(); -1: the first.  A
+ * thread starts on device 0, and the one that fills indexes is not the one that opened the server.
  */
 extern void gg_cuda_serve_device(int device);
 extern int	gg_cuda_served_device(void);

@@ -11,8 +11,8 @@
  * The pool belongs to the thread, because buffers are taken at places that know nothing of it.  One
  * thread runs one build from its begin to its end.
  *
- * No GPU has run this with searches beside it yet: what the driver makes them wait for, when the
- * pool grows and when it goes, is not measured.
+ * What the driver makes searches wait for when the pool grows, and when it goes, is not measured
+ * alone.  RESULTS.md, Ageing, has queries beside merges that a GPU built.
  *
  * Blocks.  The driver gives device memory out in granules of 2 MB, so each of a thousand small
  * indexes would waste a granule for each of its arrays.  They take pieces of blocks of 32 MB
@@ -135,7 +135,7 @@ piece_bytes(size_t bytes)
 	return (bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
 }
 
-/* Containers throw where memory is short; nothing may above. */
+/* Containers throw where memory is short; no exception may leave this function. */
 cudaError_t
 gg_cuda_malloc_shared(void **memory, size_t bytes)
 try

@@ -182,7 +182,7 @@ gg_mma(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint
 				 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* Of unsigned bytes and signed ones. */
+/* As gg_mma(), in integers: a is of unsigned bytes, and b of signed ones. */
 __device__ static inline void
 gg_mma_bytes(int32_t (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
 			 uint32_t b1)

@@ -8,8 +8,9 @@
 #include <cuda/std/functional>
 
 /*
- * All three go over rows first .. first + count, with up to 8 atomic operations a row on counters
- * all over memory.  sizes[cell] = rows that list the cell among the entries that count
+ * The three kernels with first and count go over rows [first, first + count), with an atomic
+ * operation for each entry that counts (up to 16 a row) on counters all over memory.
+ * sizes[cell] = rows that list the cell among the entries that count
  */
 static __global__ void
 cell_sizes_kernel(gg_cuda_lists lists, uint32_t first, uint32_t count, uint32_t *sizes)
@@ -52,7 +53,7 @@ cell_place(const gg_cuda_lists &lists, const uint32_t *parts, uint32_t row, uint
 	return (uint64_t) (parts[cell] + part) * lists.k + slot;
 }
 
-/* counts[part of cell * slots + slot] */
+/* counts[piece * slots + slot] = members of that slot of that piece of a cell */
 static __global__ void
 place_counts_kernel(gg_cuda_lists lists, const uint32_t *parts, uint32_t first, uint32_t count,
 					uint32_t *counts)

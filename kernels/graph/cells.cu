@@ -7,7 +7,7 @@
  * every row of A, the `keep` smallest keys in the row's list:
  *	- assignment: A = rows, B = pivots, keep = slots (GG_SLOTS nearest pivots of each row);
  *	- assignment in two levels: A = rows of a coarse cell, B = pivots of that cell;
- *	- join: A = rows whose slot-s cell it is, B = all members of the cell, keep = list length;
+ *	- join: A = rows in slot s of a cell, B = all members of the cell, keep = list length;
  *	- a small set whole: A = B = all rows.
  *
  * A row is in A of one item per launch, so its list has one writer: no locks, no atomics on lists.
@@ -20,7 +20,7 @@
  * the threshold, and what found the buffer full tries again.  Shared memory: 3 x 24 KB of stages,
  * 32 KB of buffers: two blocks per multiprocessor.  Where a block has 99 KB, two stages do.
  *
- * Arithmetic for 1M x 128 and 15,625 pivots: assignment in two levels 0.2 TFLOP (4.0 in one), joins
+ * Arithmetic for 1M x 128 and 15,625 pivots: assignment in two levels 0.6 TFLOP (4.0 in one), joins
  * 1.7 TFLOP.
  *
  * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile:
@@ -28,7 +28,7 @@
  *
  * Under inner product cells are of rows of one direction, whose longest are the best of the others;
  * and the GG_LONGEST_ROWS longest rows are compared with all: A = rows, B = these.  Each warp finds
- * those of its rows by their norms, the host those of all warps' lists.
+ * the longest of its rows by their norms, and the host the longest of all warps' lists.
  *
  * Oracle: exact neighbours by recall (test_cuda_build.c); exact for GG_EXACT_MAX_ROWS and fewer.
  */
@@ -90,7 +90,7 @@ typedef struct join_args
 	const uint32_t *nitems;		/* in device memory */
 	uint64_t   *lists;			/* by row of a */
 	uint32_t	keep;			/* entries of a list that count, <= 32 * R */
-	/* of each item's rows of B this launch takes so many, from here on */
+	/* of each item's rows of B this launch takes `columns`, from first_column on */
 	uint32_t	first_column;
 	uint32_t	columns;
 	bool		same;			/* a is b: a row is not its own neighbour */
@@ -134,13 +134,13 @@ struct join_loader
 	const char *b_source[4];
 	/* of the tile after the one being loaded: their latency is hidden too */
 	uint32_t	next_ids[4];
-	/* that are loaded next */
+	/* what is loaded next, and where to */
 	uint32_t	tile;
 	uint32_t	chunk;
 	uint32_t	stage;
 };
 
-/* The rows of A: ids, thresholds, empty buffers. */
+/* Sets up the rows of A: ids, thresholds, empty buffers. */
 template <int R>
 static __device__ __forceinline__ void
 join_begin(const join_args &args, const join_block &block)
@@ -175,7 +175,7 @@ join_read_ids(const join_args &args, const join_block &block, uint32_t tile, joi
 	}
 }
 
-/* A tile of B begins: where its rows are, its ids and norms to the ring. */
+/* A tile of B begins: notes where its rows are, and puts its ids and norms into the ring. */
 static __device__ __forceinline__ void
 join_load_tile(const join_args &args, const join_block &block, join_loader &loader)
 {
@@ -199,7 +199,7 @@ join_load_tile(const join_args &args, const join_block &block, join_loader &load
 	join_read_ids(args, block, loader.tile + 1, loader);
 }
 
-/* The next chunk to its stage, if there is one. */
+/* Copies the next chunk to its stage, if there is one. */
 static __device__ __forceinline__ void
 join_load(const join_args &args, const join_block &block, join_loader &loader)
 {
@@ -307,7 +307,7 @@ join_near(const join_block &block, uint32_t tile, const float (&norm_a)[4], gg_t
 }
 
 /*
- * The pending distances to the buffers of their rows; those that found theirs full stay pending.
+ * Puts pending distances into the buffers of their rows; those that find theirs full stay pending.
  * Returns whether a buffer is to be merged.
  */
 static __device__ __forceinline__ bool
@@ -460,7 +460,7 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	/* one item: 64 x columns x dim multiply-adds, at a pessimistic 50 TFLOP/s (fp32: 5) a chip */
 	const double rate = halves ? 5e13 : 5e12;
 	const double column_s = 2.0 * GG_TILE_ROWS * elements / rate;
-	/* a block has 1 / 264 of the chip: so long, but no ranges of a few tiles only */
+	/* seconds of a block, which has 1 / 264 of the chip; but a range has 1,024 columns at least */
 	const double block_s = control != NULL && control->background ? 0.0005 : 0.04;
 	const double widest = block_s / 264 / column_s;
 	const uint32_t range = widest > 1e9 ? 1000000000 : widest < 1024 ? 1024 :
@@ -643,7 +643,7 @@ gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same, uint
 	return join_all(args, length, run);
 }
 
-/* Every slot of every cell of a against the same cell of b; phase: report rows done, or -1. */
+/* Every slot of every cell of a against the same cell of b; phase: for its progress, or -1. */
 static gg_status
 join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_cells,
 		   uint32_t length, const gg_cuda_run &run, int phase)
@@ -695,7 +695,7 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, const gg_cuda_run &
 	gg_cuda_cells row_cells;
 	gg_cuda_cells pivot_cells;
 
-	/* about 4 sqrt(pivots): both levels then cost alike */
+	/* about 4 sqrt(pivots): the pivots then cost a row some four times what the coarse ones do */
 	while ((uint64_t) ncoarse * ncoarse < 8 * (uint64_t) pivots->n)
 		ncoarse *= 2;
 	GG_TRY(ids.allocate(ncoarse, run.meter));
@@ -751,7 +751,7 @@ gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_par
 
 #define LONGEST_WARPS 256u		/* at most */
 
-/* longest (warps x GG_LONGEST_ROWS keys): of the rows that a warp looks at, 64 at a time. */
+/* longest (warps x GG_LONGEST_ROWS keys): each warp's longest rows; it looks at 64 at a time. */
 static __global__ void
 longest_kernel(const float *norms, uint32_t n, uint64_t *longest)
 {

@@ -47,7 +47,7 @@ detour_hash(uint32_t id)
 	return id * 0x9E3779B1u;
 }
 
-/* The list into an empty table; returns its length, up to the first id that is none. */
+/* Empties the table and enters the list; returns its length, up to the first id that is none. */
 template <int R>
 static __device__ __forceinline__ uint32_t
 detours_enter(const uint32_t *__restrict__ list, uint32_t n, uint32_t k, detour_table<R> *table)
@@ -113,7 +113,7 @@ detours_rank(const detour_table<R> *table, uint32_t id)
 	return rank;
 }
 
-/* The lists of the node's neighbours pass by. */
+/* Counts the detours of each edge, as the lists of the node's neighbours pass by. */
 template <int R>
 static __device__ __forceinline__ void
 detours_count(const uint32_t *__restrict__ knn, uint32_t k, uint32_t length,
@@ -144,7 +144,7 @@ detours_count(const uint32_t *__restrict__ knn, uint32_t k, uint32_t length,
 			{
 				const uint32_t rank = detours_rank<R>(table, theirs[j][r]);
 
-				/* a detour, if that is later than both hops */
+				/* there is a detour to a node whose rank is later than that of both hops */
 				if (rank > max(begin + j, r * 32 + lane))
 					atomicAdd(&table->counts[rank], 1);
 			}

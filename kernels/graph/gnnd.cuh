@@ -42,10 +42,10 @@ typedef struct local_args
 	const uint8_t *parts;		/* n, or NULL */
 	uint64_t   *offers;
 	uint32_t	words;			/* of a summary */
-	/* that a row's chunks need, at most STAGES: more blocks fit beside */
+	/* as many as a row has chunks, at most STAGES: with fewer, more blocks fit */
 	uint32_t	stages;
 	uint32_t	seed;			/* of this iteration's samples */
-	uint32_t	summary_seed;	/* of this iteration, too */
+	uint32_t	summary_seed;	/* of this iteration's summaries */
 } local_args;
 
 /* What the steps of all iterations share. */
@@ -70,7 +70,7 @@ public:
 	gg_cuda_pace pace;
 };
 
-/* Set what lists, rows and length tell, and take memory.  Then each iteration sets args' seeds. */
+/* Set what g's rows and k tell, and take memory.  The caller sets args' seeds in each iteration. */
 extern gg_status gg_cuda_gnnd_begin(gnnd *g, uint32_t p, const uint32_t *order,
 									gg_cuda_meter *meter);
 extern gg_status gg_cuda_gnnd_summaries(gnnd *g);

@@ -280,7 +280,7 @@ local_present(const local_block &block, uint32_t place)
 	return place < GROUP ? place < block.nleft : place - GROUP < block.nright;
 }
 
-/* Of a group, when so many samples of either age are packed. */
+/* Samples in a group, when nfresh NEW and nold OLD ones are packed. */
 static __device__ __forceinline__ uint32_t
 local_group_size(uint32_t group, uint32_t nfresh, uint32_t nold)
 {
@@ -290,7 +290,7 @@ local_group_size(uint32_t group, uint32_t nfresh, uint32_t nold)
 	return all <= before ? 0 : min(all - before, (uint32_t) GROUP);
 }
 
-/* A sample goes to its place, if the block's job has that. */
+/* A sample goes to its place, if the block's job has its group. */
 template <bool CROSS, bool WIDE>
 static __device__ __forceinline__ void
 local_place(const local_args &args, const local_block &block, uint32_t id, bool old, uint32_t rank)
@@ -364,7 +364,7 @@ local_pack(const local_args &args, uint32_t row, local_samples<WIDE> *samples, l
 	block.nright = WIDE ? local_group_size(block.job.right, counts[0], counts[1]) : counts[1];
 }
 
-/* A chunk of the rows to its stage; source: the thread's quad of rows tid / 8 + 32 i, or NULL. */
+/* Copies a chunk of the rows; source: the thread's quad of rows tid / 8 + 32 i, or NULL. */
 static __device__ __forceinline__ void
 local_load(const local_args &args, const local_block &block, const char *const (&source)[4],
 		   uint32_t chunk)
@@ -402,8 +402,8 @@ local_load_summaries(const local_args &args, const local_block &block)
 }
 
 /*
- * Sums of all pairs, those of a warp that is busy.  The rows come by cp.async, the summaries beside
- * them.
+ * Makes the sums of all pairs; a warp that is not busy has none, and only loads.  The rows come by
+ * cp.async, the summaries beside them.
  */
 template <gg_cuda_kind KIND>
 static __device__ __forceinline__ void
@@ -441,7 +441,7 @@ local_measure(const local_args &args, const local_block &block, bool busy, gg_ti
 	gg_copy_wait<0>();
 }
 
-/* The nearest unknown of each row and of each column of this warp's 32 x 32: distance, place. */
+/* Of the thread's pairs the nearest unknown one of each row and each column: distance, place. */
 template <gg_cuda_kind KIND, bool CROSS>
 static __device__ __forceinline__ void
 local_select(const local_args &args, const local_block &block, const gg_tile_sums &sums,
@@ -583,8 +583,8 @@ local_join_kernel(local_args args, uint32_t first)
 
 /*
  * Merge each row's offers into its list and take them back; entries that came in are added to
- * *updates.  Offers are never in the list already, so only the last entry before the merge must be
- * known to count.
+ * *updates.  Offers are never in the list already, so those have come in that are no later
+ * than entry k of the merged list.
  */
 template <int R>
 static __global__ void

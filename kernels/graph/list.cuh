@@ -171,7 +171,7 @@ gg_mix(uint32_t x)
 			GG_SWITCH_LONG_LENGTH(length, call); \
 	} while (0)
 
-/* Of a kind that has places: all but products. */
+/* Run a kernel template for a kind whose rows have places in a space: for all but products. */
 #define GG_SWITCH_PLACE_KIND(kind_, call) \
 	do { \
 		switch (kind_) \

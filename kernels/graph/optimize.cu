@@ -70,7 +70,7 @@ typedef struct unite_args
 	uint32_t	n;
 	uint32_t	degree;			/* of forward */
 	uint32_t	nreverse;		/* reverse edges of a list, at most: <= degree */
-	uint32_t	most;			/* of graph */
+	uint32_t	most;			/* edges of a list of graph */
 	const uint32_t *forward;
 	const uint64_t *starts;		/* of each node's keys in reverse */
 	const uint64_t *reverse;
@@ -116,7 +116,7 @@ merge_kernel(unite_args args, uint32_t first)
 			gg_merge<R>(list, reverse + at, count);
 	}
 
-	/* how many of each, then both in turns */
+	/* count forward and reverse edges, then take them in turns */
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{

@@ -2,7 +2,7 @@
  * rank.cuh
  *		A row's neighbours ranked by fp32 distances of the caller's rows, one warp per row.
  *
- * For files that settle lists: knn_graph.cu at the end of a build, extend.cu where a list gets new
+ * For files that settle lists: lists.cu at the end of a build, extend.cu where a list gets new
  * entries.  The bits of a distance depend on the two rows and their order alone.
  */
 #ifndef GG_RANK_CUH
@@ -72,8 +72,8 @@ gg_clean_distance(float distance)
 }
 
 /*
- * The warp's keys from ids (count of them), by the caller's rows, sorted; returns how many differ
- * and leaves those packed at the front of ids.
+ * A warp sorts count ids by their distance from row, and drops those that come twice.  Returns how
+ * many are left, which ids and distances then begin with.
  */
 template <int R>
 __device__ static inline uint32_t

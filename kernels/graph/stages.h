@@ -16,7 +16,7 @@
  *	connect.cu		their graph, reachability
  *	groups.cu		the chain for rows that the device does not hold: group by group, by several
  *					devices; copiers.cuh: threads that copy; group_room.cu: sizes
- *	build.cu		the chain of them, and the memory it needs
+ *	build.cu		the chain of these stages, and the memory it needs
  *	memory.cu		where buffers come from; a build beside searches
  *
  * Everything here is in device memory and runs on one stream.  Nothing depends on the order in
@@ -41,7 +41,7 @@ gg_cuda_now_s(void)
 	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
 }
 
-/* What a stage runs on and for.  Its members are looked at, and not kept by what it is given to. */
+/* What a stage runs on and for.  Functions look at its members, and keep none when they return. */
 typedef struct gg_cuda_run
 {
 	cudaStream_t stream;
@@ -69,7 +69,7 @@ gg_cuda_halves(gg_cuda_kind kind)
 	return kind == GG_KIND_HALF_L2 || kind == GG_KIND_HALF_IP;
 }
 
-/* Up to here the fp32 kind costs little and loses nothing; fp16 has 2,048 values an octave. */
+/* Up to here the fp32 kind costs little and loses nothing; fp16 has 1,024 values an octave. */
 #define GG_FLOAT_MAX_DIM 12
 
 /*
@@ -112,14 +112,14 @@ public:
 extern gg_status gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run,
 										   gg_cuda_working_copy *copy);
 
-/* Rows ids[0 .. count) of from, packed. */
+/* Fills copy with rows ids[0 .. count) of from, packed. */
 extern gg_status gg_cuda_working_copy_gather(const gg_cuda_rows *from, const uint32_t *ids,
 											 uint32_t count, cudaStream_t stream,
 											 gg_cuda_meter *meter, gg_cuda_working_copy *copy);
 
 /*
- * Of products, count rows from the first on are brought to one length, so that products with them
- * tell directions.  Other rows stay as they are.
+ * Where copy is for products, brings its first count rows to one length, so that products with them
+ * tell directions.  Rows behind them, and copies of other kinds, stay as they are.
  */
 extern gg_status gg_cuda_level_rows(gg_cuda_working_copy *copy, uint32_t count,
 									cudaStream_t stream);
@@ -193,8 +193,8 @@ gg_cuda_list_length(uint32_t k)
 /*
  * Rows of several parts, of which lists are known: GGM as in the paper, which only its bench does
  * (test/engine/cuda/papers/join.cu).  Rows of one part are not compared,
- * but those of part 0 are.  What takes parts, NULL in a build, adds to the lists that are there,
- * and passes over ids from n on, which are no rows.
+ * but those of part 0 are.  A function given parts (NULL in a build) adds to the lists that are
+ * there, and passes over ids from n on, which are no rows.
  */
 typedef struct gg_cuda_parts
 {
@@ -236,7 +236,7 @@ extern gg_status gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, u
 									const gg_cuda_parts *parts, const gg_cuda_run &run,
 									uint64_t *lists, uint32_t *order);
 
-/* Under inner product the longest rows come into all lists; elsewhere nothing does. */
+/* Under inner product compares the longest rows with all, for all lists; else does nothing. */
 extern gg_status gg_cuda_longest_lists(const gg_cuda_rows *rows, uint32_t length,
 									   const gg_cuda_run &run, uint64_t *lists);
 
@@ -246,7 +246,7 @@ extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length,
 									 uint64_t *lists);
 
 /*
- * lists (a->n x length keys): the keep nearest rows of b for every row of a, every pair compared.
+ * lists (a->n x length keys): the `keep` nearest rows of b for every row of a, every pair compared.
  */
 extern gg_status gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same,
 									uint32_t length, uint32_t keep, const gg_cuda_run &run,
@@ -263,7 +263,7 @@ extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, c
 
 /* ---- stages ------------------------------------------------------------------ */
 
-/* p of GNND by default: a row's samples of either age, and as many that sampled it. */
+/* p of GNND by default: samples of either age from a row's list, and as many that sampled it. */
 #define GG_GNND_SAMPLES 32
 
 static inline uint32_t
@@ -272,7 +272,7 @@ gg_cuda_samples(const gg_build_params *params)
 	return params->samples != 0 ? params->samples : GG_GNND_SAMPLES;
 }
 
-/* Words that a row's samples of one age take.  Up to this p half of them do. */
+/* Up to this p a row's samples of one age take 64 words, above it 128. */
 #define GG_NARROW_SAMPLES 32
 
 static inline uint32_t
@@ -291,8 +291,8 @@ extern gg_status gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length,
 
 /*
  * ids (n x k) and, unless NULL, distances from lists: distances computed again from the caller's
- * rows in fp32, lists sorted by them, duplicates dropped; with fill, short lists filled up when n >
- * k.
+ * rows in fp32, lists sorted by them, duplicates dropped; with fill, short lists filled up to
+ * min(k, n - 1).
  */
 extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const gg_cuda_lists &lists,
 									  bool fill, uint64_t seed, const gg_cuda_run &run,
@@ -314,7 +314,7 @@ struct gg_cuda_degrees
 
 /*
  * The optimiser on device memory: knn n x k, graph n x degrees.own.  changed: NULL, or n flags; the
- * lists of nodes without theirs stay in graph as they are.
+ * lists of nodes whose flag is 0 stay in graph as they are.
  */
 extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k,
 										 const gg_cuda_degrees &degrees, const gg_cuda_run &run,
@@ -348,8 +348,8 @@ extern gg_status gg_cuda_soften_device(const gg_cuda_data *data, const gg_build_
 
 /*
  * GRNND's pools on device memory: lists n x R.  data->side is set where the metric wants it.
- * starts: lists of S keys and more, to start from; without keys from random nodes.  order: n ids,
- * best those of one cell side by side, or NULL.
+ * starts: lists of S keys and more, to start from; keys NULL: from random nodes.  order: n ids,
+ * best with those of one cell side by side, or NULL.
  */
 extern gg_status gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
 									  const gg_cuda_lists &starts, const uint32_t *order,
@@ -383,7 +383,7 @@ extern gg_status gg_cuda_link_pivots(const gg_cuda_rows *rows, const std::vector
 /*
  * The chain over rows that are in device memory: out as gg_engine.build makes it, to be freed with
  * gg_graph_free() whatever the status; with input, in host memory, as gg_engine.merge does.
- * transfer_s of stats is the way of the graph and of the input.
+ * transfer_s of stats is the time that copies of the graph and of the input take.
  */
 extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input,
 									const gg_build_params *params, const gg_cuda_run &run,
@@ -403,7 +403,7 @@ extern uint64_t gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_param
 extern gg_status gg_cuda_build_groups(const gg_dataset *data, const gg_build_params *params,
 									  const gg_control *control, uint32_t room, cudaStream_t stream,
 									  gg_graph *out, gg_build_stats *stats);
-/* That room in a budget of device memory, and what is taken of it; 0: there is too little. */
+/* The room that a budget of device memory allows, *bytes: what it takes; 0: there is too little. */
 extern uint32_t gg_cuda_group_room(const gg_dataset *data, const gg_build_params *params,
 								   uint64_t budget, uint64_t *bytes);
 /* Host memory beyond that of any build, by so many devices. */
@@ -443,13 +443,13 @@ extern gg_status gg_cuda_extension_plan(const gg_dataset *data, const gg_merge_i
 										const gg_build_params *params, const gg_control *control,
 										gg_cuda_extension *plan);
 
-/* Where it leaves what it makes; it allocates the buffers. */
+/* Where gg_cuda_extend_rows() leaves what it makes; it allocates the buffers. */
 typedef struct gg_cuda_extended
 {
 	gg_cuda_working_copy *copy;
 	gg_cuda_buffer<uint32_t> *ids;	/* n x intermediate_graph_degree: lists, or edges */
-	gg_cuda_buffer<uint8_t> *changed;	/* n flags: rows that have lists, the nearest first */
-	gg_cuda_buffer<uint32_t> *graph;	/* n x graph_degree: the edges of all others */
+	gg_cuda_buffer<uint8_t> *changed;	/* n flags: ids has the row's list, nearest first */
+	gg_cuda_buffer<uint32_t> *graph;	/* n x graph_degree: edges of rows that are not flagged */
 } gg_cuda_extended;
 
 extern gg_status gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input,
@@ -488,9 +488,9 @@ gg_cuda_read_count(const uint32_t *count, cudaStream_t stream, const gg_control 
 #define GG_PASS_ROWS ((uint64_t) 1 << 20)
 
 /*
- * Memory that grows with the rows is taken and given back one buffer at a time, with a question
- * after each: the driver maps and unmaps gigabytes in some ms each, and cudaFree() waits for all
- * that is queued besides.
+ * Memory that grows with the rows is taken and given back one buffer at a time, and cancellation is
+ * asked for after each: the driver maps and unmaps gigabytes in some ms each, and cudaFree() waits
+ * for all that is queued besides.
  */
 template <typename T>
 static inline gg_status
@@ -518,8 +518,8 @@ gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T
 }
 
 /*
- * So many rows a launch, or fewer beside searches: launches of some ms, for where a queue to the
- * device is shared, what is queued later waits for those before it.  A multiple of 256 stays one.
+ * Rows for a launch: `rows`, or beside searches an eighth, for some ms: where a queue to the device
+ * is shared, searches wait for launches queued before them.  A multiple of 256 stays one.
  */
 static inline uint64_t
 gg_cuda_cut(uint64_t rows, const gg_control *control)

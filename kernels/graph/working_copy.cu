@@ -5,7 +5,7 @@
  *
  * Cosine over fp16 rows divides by |x| (fp32 rows come with unit length).  Neither centring nor
  * scaling changes which rows are nearer; they keep |a|^2 + |b|^2 - 2ab from cancelling and fp16 in
- * its normal range.  Centring would change which products are greater, so it is not done for them.
+ * its normal range.  Centring would change which products are greater, so products get none.
  *
  * The scale puts the median row's largest element near 16: fp16 then has its full 11 bits down to
  * 4e-6 of that, and 4,000 times of room above it.  What still does not fit is clamped: one absurd
@@ -37,7 +37,7 @@ gg_cuda_kind_of(gg_metric metric, uint32_t dim)
 {
 	if (metric == GG_METRIC_L1)
 		return GG_KIND_FLOAT_L1;
-	/* few dimensions, too: what is rounded of a product is a share of it */
+	/* fp16 for few dimensions, too: what is rounded of a product is a share of it */
 	if (metric == GG_METRIC_IP)
 		return GG_KIND_HALF_IP;
 	return dim <= GG_FLOAT_MAX_DIM ? GG_KIND_FLOAT_L2 : GG_KIND_HALF_L2;
@@ -285,7 +285,7 @@ rows_at_once(const gg_cuda_data *data)
 	return fit > 4 * GG_PASS_ROWS ? 4 * GG_PASS_ROWS : fit;
 }
 
-/* data->side, where it is wanted. */
+/* Makes data->side, where it is wanted. */
 static gg_status
 make_side(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_pace *pace,
 		  gg_cuda_buffer<float> *side)

@@ -9,7 +9,7 @@
 #include "maintain/merge_state.h"
 #include "storage/graph_memory.h"
 
-/* Nodes below which the CPU builds the graph before this process has opened a device. */
+/* Of fewer nodes the CPU has built the graph before this process could have opened a device. */
 #define LEAST_GPU_NODES		20000
 
 static bool
@@ -124,7 +124,7 @@ ReadInputGraphs(GgMerge *merge)
 									 merge->plan->ninputs)));
 }
 
-/* By a device of the service.  False: the CPU has to. */
+/* Have a device of the service make the graph.  False: it did not, so this process has to. */
 static bool
 BuiltByDevice(GgMerge *merge)
 {
@@ -146,8 +146,8 @@ BuiltByDevice(GgMerge *merge)
 }
 
 /*
- * By an engine of this process.  It is a GPU for VACUUM and gpugraph_merge(), where no service has
- * one.
+ * Have an engine of this process make the graph: the CPU's or, for VACUUM and gpugraph_merge() and
+ * many nodes, a GPU's, where the service has no device to ask.
  */
 static void
 BuildHere(GgMerge *merge)
@@ -165,7 +165,7 @@ BuildHere(GgMerge *merge)
 	GgCheckStatus(&status, "merging segments of a gpugraph index");
 }
 
-/* Learn the edges of the index's sample, if it has one, which a graph built anew is to forget. */
+/* Learn the edges of the index's sample, if it has one.  A graph that is built anew has none. */
 static void
 LearnMerged(GgMerge *merge)
 {

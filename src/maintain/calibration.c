@@ -27,13 +27,13 @@
 #define SLICE_MS			50
 #define BUSY_SHARE			0.01
 
-/* Four to an octave. */
+/* Lists stray from the free measurement by so many lengths at most, which are four to an octave. */
 #define HELD_LENGTHS		4
 
 /* Measurements that lists follow after a tenth of the rows has changed. */
 #define FREE_AFTER_CHANGE	8
 
-/* A session asks the worker no more often. */
+/* A session does not ask the worker twice in a row for one index within this time. */
 #define ASK_MS				10000
 
 static GgCalibrator calibrator = NULL;
@@ -46,7 +46,7 @@ GgSetCalibrator(GgCalibrator function)
 	calibrator = function;
 }
 
-/* A measurement with the days before it, of which each has one. */
+/* A measurement with those of the days before it: of each day the last one is kept. */
 static GgCalibration *
 AddDay(const GgCalibration *measured, const GgCalibration *before)
 {
@@ -76,7 +76,7 @@ AddDay(const GgCalibration *measured, const GgCalibration *before)
 	return calibration;
 }
 
-/* Keep bounds between those that others have for lists so much shorter and longer. */
+/* Keep bounds between those that others have for lists `lengths` steps shorter and longer. */
 static void
 HoldTo(GgCalibration *calibration, const GgBounds *others, int lengths)
 {
@@ -135,7 +135,7 @@ Store(GgMergeTarget *target, const GgCalibration *measured)
 			Max(before->follows, 1) - 1;
 	if (IsHeld(target, meta, measured, before))
 	{
-		/* what changes from then on counts */
+		/* rows that changed since the last free measurement go on counting */
 		calibration->next_id = before->next_id;
 		calibration->rows = before->rows;
 		memcpy(calibration->origin, before->origin, sizeof(before->origin));
@@ -203,7 +203,7 @@ MayBegin(TimestampTz now, TimestampTz began, int64 spent, bool *at_once)
 	return *at_once || spent < BUSY_SHARE * (now - began);
 }
 
-/* Is a measurement due?  One that nobody has asked for is where there was one before. */
+/* Is a measurement due?  Unless a scan has asked, only an index with a calibration has one due. */
 static bool
 IsDue(GgMergeTarget *target, bool wanted)
 {

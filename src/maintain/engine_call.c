@@ -8,7 +8,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 
-/* Does somebody want the database?  Seal the delta, if that is due, by a merge within this one. */
+/* Note whether somebody wants the database.  If not, seal the delta if due, within this merge. */
 static void
 WorkMeanwhile(GgEngineCall *call)
 {
@@ -27,7 +27,7 @@ WorkMeanwhile(GgEngineCall *call)
 /*
  * An error was caught, and the engine may take 100 ms to return.  The transaction ends here, since
  * others wait for its locks, which may be that of the metapage.  Where the process has to end, the
- * error is but the way to here, and GgThrowInterrupts() says why.
+ * error has only led here and is dropped: GgThrowInterrupts() says why the process ends.
  */
 static void
 EndMeanwhile(GgEngineCall *call)

@@ -36,7 +36,7 @@ GgTakeMergeId(GgMerge *merge)
 	pfree(meta);
 }
 
-/* Take blocks for an array and write it, in slices.  coder: it is of the codes of data. */
+/* Take blocks for an array and write it, in slices.  coder: makes the codes of data, or NULL. */
 static GgNewArray *
 WriteCoded(GgMerge *merge, GgKind kind, const void *data, uint64 bytes, GgCoder *coder)
 {
@@ -67,7 +67,7 @@ WriteArray(GgMerge *merge, GgKind kind, const void *data, uint64 bytes)
 	return WriteCoded(merge, kind, data, bytes, NULL);
 }
 
-/* The vectors of the new piece, and their codes. */
+/* Write the vectors of the new piece and their codes, or the codes alone. */
 static void
 WritePiece(GgMerge *merge)
 {
@@ -91,8 +91,8 @@ WritePiece(GgMerge *merge)
 }
 
 /*
- * The filter words of the merged rows.  They are gathered word by word, in the memory of the
- * inputs' words, so that little more than these is needed.
+ * Write the filter words of the merged rows.  They are gathered word by word, in the memory of the
+ * inputs' words, so that little more memory than that is needed.
  */
 static void
 WriteFilters(GgMerge *merge)
@@ -245,7 +245,7 @@ AddMerged(GgMerge *merge, GgMetaPageData *meta)
 	GgSetLearnedEdges(segment, merge->learned);
 	segment->dead = merge->dead;
 
-	/* in the order in which CollectNodes() took them */
+	/* pieces in the order in which CollectNodes() took them */
 	for (int i = 0; i < merge->plan->ninputs; i++)
 	{
 		const GgMergeInput *input = &merge->plan->inputs[i];
@@ -287,7 +287,7 @@ ReplaceInputs(GgMerge *merge, GgMetaPageData *meta, uint64 xid)
 	meta->generation++;
 }
 
-/* False: VACUUM has given back one of the segments, which has no rows any more. */
+/* Are all inputs there?  False: VACUUM has given back a segment, which has no rows any more. */
 static bool
 HasInputs(const GgMerge *merge, const GgMetaPageData *meta)
 {
@@ -303,8 +303,8 @@ HasInputs(const GgMerge *merge, const GgMetaPageData *meta)
 #define BUSY_LOOK_MS		20
 
 /*
- * Bring devices that have the index the merged segment before the flip, so that no query is left to
- * the CPU.  A background worker does not lock the index meanwhile.  False: inputs are gone.
+ * Bring the merged segment to the devices that have the index before the flip, so no query is left
+ * to the CPU.  A background worker does not lock the index meanwhile.  False: inputs are gone.
  */
 static bool
 BringToDevice(GgMerge *merge)
@@ -340,7 +340,7 @@ BringToDevice(GgMerge *merge)
 		relation_close(target->index, RowExclusiveLock);
 		relation_close(target->heap, RowExclusiveLock);
 		target->index = target->heap = NULL;
-		/* VACUUM may remove what is deleted meanwhile */
+		/* without a snapshot, so VACUUM may remove what is deleted meanwhile */
 		InvalidateCatalogSnapshot();
 	}
 	if (load != NULL && GgLoadOpen(load))
@@ -392,7 +392,7 @@ AnyIsStale(const GgMerge *merge, const GgMetaPageData *meta)
 	return false;
 }
 
-/* Read the TIDs of such inputs again.  False: inputs are gone. */
+/* Read the TIDs of stale inputs again.  False: inputs are gone. */
 static bool
 ReadStaleTids(GgMerge *merge)
 {

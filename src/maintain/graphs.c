@@ -50,7 +50,7 @@
 /* See the head. */
 #define MOST_NEW_PAIRS	0.36
 #define MOST_LENGTH		2		/* of k-NN lists, in edges that are stored */
-#define MOST_LOST		10		/* one in this many nodes */
+#define MOST_LOST		10		/* a segment may lose one in so many nodes */
 
 /*
  * The share of all pairs of nodes that are in no input's graph together: what a merge has to
@@ -86,8 +86,8 @@ GgMergesGraphs(const gg_build_params *params, const GgMergePlan *plan, uint32 no
 }
 
 /*
- * How many edges of a list are surely not learned: such edges are not of near nodes.  Under inner
- * product these may be as good as any.
+ * How many edges of a list a merge takes: those that are surely not learned, since learned ones do
+ * not lead to near nodes.  Under inner product it takes all: learned ones may be as good as any.
  */
 static uint32
 CountBuilt(const GgMetaPageData *meta, const GgMergeInput *input, const uint32 *list)
@@ -100,7 +100,7 @@ CountBuilt(const GgMetaPageData *meta, const GgMergeInput *input, const uint32 *
 	return degree - Min(degree, learned);
 }
 
-/* The lists of a segment's nodes that are in the merged segment, as lists of its nodes. */
+/* Read the lists of those of a segment's nodes that the merged segment has, with its node ids. */
 static void
 ReadGraph(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
 		  uint8 part, uint8 *parts, uint32 *lists)

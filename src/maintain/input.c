@@ -125,7 +125,7 @@ GgSealableEnd(const GgMetaPageData *meta)
 	return end;
 }
 
-/* The rows of an input follow those of the inputs before it.  policy.c chooses no more in all. */
+/* The rows of an input follow those of inputs before it.  policy.c chooses GG_MAX_ROWS at most. */
 static void
 AddRows(GgMergePlan *plan, GgMergeInput *input)
 {
@@ -183,7 +183,7 @@ ReadSegmentPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgArray
 	return buffer;
 }
 
-/* What was read of an array, at that byte, is not what it may be. */
+/* Report that what was read at a byte of an array cannot be right. */
 pg_noreturn static void pg_attribute_printf(4, 5)
 ReportBytes(GgMergeTarget *target, const GgArray *array, uint64 offset, const char *fmt,...)
 {
@@ -233,7 +233,7 @@ ReadDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 							 NULL, buffer);
 }
 
-/* Call take for each row of the delta that is there, with its number among the input's. */
+/* Call take for each row on the input's delta pages, with its number among the input's rows. */
 static void
 ReadDeltaRows(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
 			  void (*take) (const GgDeltaRow *row, uint32 number, void *arg), void *arg)
@@ -331,7 +331,7 @@ GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *i
 						input->segment.id);
 }
 
-/* Copy the rows that start on a delta page, and the rest of one that is longer. */
+/* Copy the vectors that start on a delta page, and from later pages the rest of a longer one. */
 static void
 CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
 			  uint64 number, char *out)

@@ -36,7 +36,7 @@
 typedef enum JobState
 {
 	JOB_FREE,
-	JOB_WAITING,				/* from retry on */
+	JOB_WAITING,				/* for a worker, which takes it from retry on */
 	JOB_RUNNING,
 	JOB_FAILED					/* until retry; then as good as free */
 } JobState;
@@ -48,8 +48,8 @@ typedef struct Job
 	Oid			index;
 	bool		again;			/* to be looked at: taken, or asked for, since the worker looked */
 	bool		renewed;		/* asked for since the worker looked, or took it */
-	bool		shrink;			/* asked for that, too */
-	bool		calibrate;		/* likewise */
+	bool		shrink;			/* asked to make its file shorter */
+	bool		calibrate;		/* asked to measure its recall */
 	TimestampTz retry;			/* a merge has failed, and the next one is not to begin before */
 	uint64		turn;			/* WAITING: those that wait longer have less */
 	GgJobWatch	watch;
@@ -76,7 +76,7 @@ typedef struct MergeShared
 	Place		places[MAX_WORKERS];
 	uint64		turns;
 	pg_atomic_uint64 searched;	/* GgLastSearch() */
-	bool		told;			/* that no worker could be started */
+	bool		told;			/* the log has it that no worker could be started */
 	Job			jobs[MAX_JOBS];
 } MergeShared;
 

@@ -15,10 +15,10 @@ extern bool GgHasJobs(void);
 /* What a worker has seen of an index that it watches. */
 typedef struct GgJobWatch
 {
-	uint32		delta_end;		/* which each new page of the delta moves ... */
-	TimestampTz since;			/* ... and since when it has not moved; 0: nothing seen so far */
+	uint32		delta_end;		/* the delta's end, which each new page moves */
+	TimestampTz since;			/* since when delta_end has not moved; 0: nothing seen so far */
 	bool		idle_done;		/* what is worth it when idle was done since then */
-	TimestampTz shrink_until;	/* tries to make the file shorter end; 0: there is nothing to try */
+	TimestampTz shrink_until;	/* until when to try to make the file shorter; 0: do not try */
 	bool		calibrate;		/* a scan has asked for a measurement of recall */
 } GgJobWatch;
 
@@ -26,9 +26,9 @@ typedef struct GgJobWatch
 extern bool GgTakeWorkerPlace(void);
 
 /*
- * Take the index that waits longest, and what was seen of it before.  InvalidOid: none waits, or
- * the next is one of another database, for which this worker makes room.  *wait: ask again later;
- * the merges of all that wait have failed less than a minute ago.
+ * Take the index that waits longest, and what was seen of it before.  InvalidOid: none waits; or
+ * the next is another database's, for which this worker makes room; or, *wait, merges of all that
+ * wait have failed less than a minute ago, and it is to ask again later.
  */
 extern Oid	GgTakeJob(GgJobWatch *watch, bool *wait);
 
@@ -41,18 +41,18 @@ extern void GgYieldJob(Oid index, const GgJobWatch *watch);
  */
 extern void GgEndJob(Oid index, bool failed);
 
-/* Was the index asked for since the last look?  *shrink: to be made smaller, too. */
+/* Was the index taken, or asked for, since the last look?  *shrink: its file is to be shorter. */
 extern bool GgWasAskedAgain(Oid index, bool *shrink);
 
 /* Has a scan asked for a measurement of its recall since the last look? */
 extern bool GgWasAskedToCalibrate(Oid index);
 
-/* Does an index wait for a worker, and may be merged by now? */
+/* Does an index wait for a worker that may begin by now? */
 extern bool GgOthersWait(void);
 
 /*
- * This worker ends.  Its place goes to one for an index that waits.  closed: a database that lets
- * no worker in, or is wanted by somebody, and whose indexes no longer wait; or invalid.
+ * This worker ends.  Its place goes to a worker for an index that waits.  closed: a database that
+ * lets no worker in, or that somebody wants: its indexes no longer wait.  Or it is InvalidOid.
  */
 extern void GgWorkerGone(Oid closed);
 

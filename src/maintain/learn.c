@@ -4,10 +4,11 @@
  *		builds and merges have made.
  *
  * gpugraph_learn().  An engine measures the rows of each segment, some of them at a time: a device
- * that this process opens where there is one, and the CPU engine where there is none, it fails, or
- * a background worker learns.  The nearest live nodes of each query become edges by the rule of
- * engine/rules/learn.h.  The new adjacency is written beside the old one, and one WAL record puts
- * it in its place for all segments.  Vectors, TIDs, filters and pivots stay where they are.
+ * that this process opens where there is one, and the CPU engine where there is none, it fails,
+ * there is little to measure, or a background worker learns.  The nearest live nodes of each query
+ * become edges by the rule of engine/rules/learn.h.  The new adjacency is written beside the old
+ * one, and one WAL record puts it in its place for all segments.  Vectors, TIDs, filters and pivots
+ * stay where they are.
  *
  * Pages of the new adjacency have the stamps of the old ones.  The old blocks are parked, as a
  * merge's are.  A process that no snapshot protects may find a page of the new adjacency in such a
@@ -62,11 +63,11 @@
 /* A device takes 0.1 s and more to be opened; the CPU measures so many pairs meanwhile. */
 #define LEAST_GPU_PAIRS	UINT64CONST(20000000)
 
-/* See the head.  Walks measure more than LEAST_WALKED rows. */
+/* The walks of the head.  Of LEAST_WALKED nodes and fewer the CPU measures all instead. */
 static const struct
 {
 	uint32		list;
-	uint32		least;			/* rows from which it is taken */
+	uint32		least;			/* nodes from which on there is this walk */
 }			walks[] = {{128}, {256}, {256, 1u << 18}, {512, 1u << 18}};
 #define LEAST_WALKED	4096
 #define ROWS_PER_QUERY	4
@@ -80,14 +81,14 @@ typedef struct GgLearning
 	const gg_engine *engine;	/* that measures rows */
 	GgEngineCall call;
 	uint64		nodes;			/* of all segments */
-	uint64		measured;		/* of these; the engine has so many more: */
-	uint32		measuring;
+	uint64		measured;		/* nodes that were measured so far */
+	uint32		measuring;		/* nodes that the engine measures now */
 	GgMergePlan plan;
 	GgTidEntry *tids;			/* of all segments */
 	GgNewArray	arrays[GG_MAX_SEGMENTS];
 	int			narrays;
-	bool		store;			/* the sample, too: */
-	GgNewArray	stored;
+	bool		store;			/* the sample is to be stored, too */
+	GgNewArray	stored;			/* the array of the sample */
 	uint64		edges;			/* that are new */
 } GgLearning;
 
@@ -166,7 +167,7 @@ ChooseEngine(const GgLearning *learning)
 	return GgAvailableEngine();
 }
 
-/* However learning ends, and before the CPU goes on in the place of a device. */
+/* Called however learning ends, and before the CPU goes on in the place of a device. */
 static void
 ReleaseEngine(void *arg)
 {
@@ -361,7 +362,7 @@ Flip(GgLearning *learning)
 	pfree(meta);
 }
 
-/* What merges that failed have left is free again. */
+/* Free what merges that failed have left TAKEN. */
 static void
 FreeTaken(GgMergeTarget *target)
 {
@@ -442,7 +443,7 @@ TakeQueries(const GgLearnSample *sample, uint32 nodes, uint32 *count)
 	return queries;
 }
 
-/* Nodes that are looked for: some of pieces that stay have no row. */
+/* Nodes that are looked for.  Some have no row: those in pieces that stay may have lost theirs. */
 #define KEYS			(2 * GG_LEARN_LIST)
 
 /*
@@ -544,7 +545,7 @@ GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_e
 		if (status.code == GG_OK)
 			status = LearnAnswers(&rule, graph, keys, control, edges);
 	}
-	/* also where a device fails */
+	/* walks follow, too, where a device has failed */
 	if (!measured)
 		status = gg_ok();
 	for (int i = 0; i < (int) lengthof(walks) && !measured && status.code == GG_OK; i++)

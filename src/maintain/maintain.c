@@ -141,7 +141,7 @@ SealMeanwhile(GgMergeTarget *target)
 	target->within = false;
 }
 
-/* Look, and merge what is found.  False: nothing was to be merged. */
+/* Look, and merge what is found.  False: no other merge is to follow. */
 static bool
 MergeOnce(GgMergeTarget *target, GgMergeUrge urge)
 {
@@ -166,7 +166,7 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge)
 	target->meanwhile = NULL;
 	target->outer = NULL;
 	pfree(look.meta);
-	/* then what is left has no room in one segment, or came meanwhile */
+	/* what GG_MERGE_ALL leaves has no room in one segment, or came meanwhile */
 	return urge != GG_MERGE_ALL || !merged;
 }
 

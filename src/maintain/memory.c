@@ -2,9 +2,9 @@
  * memory.c
  *		The memory of a merge, and what lies in temporary files instead.
  *
- * As in a build (build/memory.c), somewhat more than maintenance_work_mem is taken.  Beyond that,
- * rows are read into a mapped file, and the engine makes k-NN lists by groups, in files, too.  The
- * rest keeps to the setting.  Segments that have no room in that way either stay apart.
+ * As in a build (build/memory.c), up to twice maintenance_work_mem, or 64 MB, is taken.  Beyond
+ * that, rows are read into a mapped file, and the engine makes k-NN lists by groups, in files, too.
+ * The rest keeps to the setting.  Segments that have no room in that way either stay apart.
  *
  * A background worker's files outlive its transactions, of which each slice has one.  They go with
  * the merge's memory context.

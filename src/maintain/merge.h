@@ -24,9 +24,9 @@ typedef enum GgMergePhase
 	GG_MERGE_GRAPH,
 	GG_MERGE_LEARN,
 	GG_MERGE_WRITE,
-	GG_MERGE_DEVICE,			/* the merged segment is brought there, then the flip */
-	GG_MERGE_SHRINK,			/* of no merge: a worker tries to make the file shorter */
-	GG_MERGE_CALIBRATE			/* likewise: it measures the index's recall */
+	GG_MERGE_DEVICE,			/* the merged segment is brought to a device; then the flip */
+	GG_MERGE_SHRINK,			/* no merge: a worker tries to make the file shorter */
+	GG_MERGE_CALIBRATE			/* no merge: a worker measures the index's recall */
 } GgMergePhase;
 
 /*
@@ -36,41 +36,40 @@ typedef enum GgMergePhase
  */
 typedef struct GgMergeTarget
 {
-	bool		sliced;			/* the worker's */
+	bool		sliced;			/* it is a background worker's */
 	Oid			heap_oid;
 	Oid			index_oid;
-	GgRelFileLocator locator;	/* of the first slice */
-	uint64		instance;		/* likewise; 0 before */
+	GgRelFileLocator locator;	/* as the first slice found it */
+	uint64		instance;		/* of the index; 0 before the first slice */
 	Relation	heap;			/* within a slice */
 	Relation	index;
 
 	/*
-	 * Called with the rows that are done so far, total 0; of GgLearnEdges() with nodes or pages,
-	 * and with how many there are.  NULL: nobody looks, and edges are not learned.
+	 * Merges call it with the rows or, writing, the pages that are done so far, and total 0;
+	 * GgLearnEdges(), which needs it, with nodes or pages, and how many there are.  NULL: none.
 	 */
 	void		(*report) (GgMergePhase phase, uint64 done, uint64 total);
 
 	/*
 	 * Called between slices, and while an engine runs, outside of transactions: a merge may take
-	 * long, and the delta grows meanwhile.  NULL: nothing is done.  outer: the inputs of the merge
-	 * under way.  within: another merge is done within it.  within_s: seconds that these took.
+	 * long, and the delta grows meanwhile.  NULL: nothing is done.
 	 */
 	void		(*meanwhile) (struct GgMergeTarget *target);
-	const struct GgMergeChoice *outer;
-	bool		within;
-	double		within_s;
+	const struct GgMergeChoice *outer;	/* the inputs of the merge under way */
+	bool		within;			/* another merge is done within the one under way */
+	double		within_s;		/* seconds that merges within others took */
 } GgMergeTarget;
 
 /*
- * Open the index that a user names for a function of that name, which changes it.  ereport(ERROR)
- * as GgOpenInspected() does, and during recovery.  To be closed by GgCloseInspected().
+ * Open the index that a user names, for the SQL function `function`, which changes it.
+ * ereport(ERROR) as GgOpenInspected() does, and in recovery.  GgCloseInspected() closes it.
  */
 extern void GgOpenMergeTarget(GgMergeTarget *target, const char *function, Oid indexoid,
 							  GgInspected *inspected);
 
 /*
  * Begin and end a slice.  ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where the
- * index is another one by now, or a session wants the database for itself.
+ * index was changed, dropped or stays locked, or a session wants the database for itself.
  */
 extern void GgBeginSlice(GgMergeTarget *target);
 extern void GgEndSlice(GgMergeTarget *target);
@@ -88,13 +87,13 @@ typedef struct GgEngineCall
 } GgEngineCall;
 
 /*
- * Before and after a call.  A background worker has a transaction meanwhile, because
- * GgDatabaseIsWanted() needs one.  It holds no lock and no snapshot.
+ * Begin and end a call.  A background worker has a transaction in between, which holds no lock and
+ * no snapshot, because GgDatabaseIsWanted() needs one.  GgEndCall() throws what ended the call.
  */
 extern void GgBeginCall(GgEngineCall *call);
 extern void GgEndCall(GgEngineCall *call);
 
-/* For the engine's cancelled(). */
+/* For the engine's cancelled(): is the call to end?  A worker seals the delta here, where due. */
 extern bool GgCallIsCancelled(GgEngineCall *call);
 
 /* ---- input.c ----------------------------------------------------------------------------- */
@@ -103,7 +102,7 @@ extern bool GgCallIsCancelled(GgEngineCall *call);
 typedef struct GgMergeInput
 {
 	bool		delta;
-	GgSegment	segment;		/* not of the delta */
+	GgSegment	segment;		/* unset for the delta */
 	GgVectors	vectors;
 	GgArray		tids_array;		/* of the delta: its pages */
 	GgArray		offsets_array;
@@ -112,10 +111,10 @@ typedef struct GgMergeInput
 	uint64		first_page;		/* of the delta, by number */
 	uint64		end_page;
 
-	uint32		nodes;			/* of the delta: slots, as many as rows */
+	uint32		nodes;			/* of the delta: its slots, as many as rows */
 	uint32		rows;
-	uint32		first_row;		/* of all inputs' rows */
-	uint32		dead;			/* of the directory before the TIDs were read: rows cleared */
+	uint32		first_row;		/* its number among all inputs' rows */
+	uint32		dead;			/* rows cleared, as the directory said before TIDs were read */
 	uint32	   *offsets;		/* first row of each node, and rows at the end; NULL: node = row */
 	uint32	   *targets;		/* of each node: its node in the merged segment, or GG_NO_NODE */
 	uint32	   *places;			/* of each node: its own row of the data set; GG_NO_NODE: none */
@@ -129,32 +128,32 @@ typedef struct GgMergePlan
 	uint32		rows;			/* of all inputs */
 } GgMergePlan;
 
-/* Add a segment, or the delta's full pages, about most rows of them, to the inputs. */
+/* Add a segment to the inputs, or the delta's full pages, up to about `most` rows of them. */
 extern void GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segment);
 extern void GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta, uint32 most);
 
-/* The first delta page that is not full: those before it are written by VACUUM alone. */
+/* The first delta page that may take rows, or the end.  VACUUM alone writes the pages before it. */
 extern uint64 GgSealableEnd(const GgMetaPageData *meta);
 
 /*
- * Read the TIDs of an input, as they are now, to tids[first_row ...].  Those of pages that VACUUM
- * gave back are invalid.
+ * Read the TIDs of an input, as they are now, to tids[first_row ...].  Those of delta pages that
+ * VACUUM gave back are invalid.
  */
 extern void GgReadTids(GgMergeTarget *target, const GgMetaPageData *meta,
 					   const GgMergeInput *input, GgTidEntry *tids);
 
 /*
  * Read the filter words of an input: word w of its row r to words[w * stride + first_row + r].
- * Those of pages that VACUUM gave back are 0.
+ * Words of delta pages that VACUUM gave back are 0.
  */
 extern void GgReadWords(GgMergeTarget *target, const GgMetaPageData *meta,
 						const GgMergeInput *input, int64 *words, Size stride);
 extern void GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *input);
 
 /*
- * Read the vectors of nodes [first, first + count) of an input to out.  Of the delta: of slots;
- * those whose TID is invalid are left as they are.  Where the index has codes alone: what those
- * stand for.
+ * Read the vectors of nodes [first, first + count) of an input to out.  Of the delta: of slots,
+ * zeros where VACUUM gave back the page.  Where the index has codes alone, the vectors are what its
+ * codes stand for.
  */
 extern void GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta,
 						  const GgMergeInput *input, uint32 first, uint32 count, char *out);
@@ -163,7 +162,7 @@ extern void GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta,
 extern void GgReadCodes(GgMergeTarget *target, const GgMetaPageData *meta,
 						const GgMergeInput *input, uint32 first, uint32 count, char *out);
 
-/* Read the lists of nodes [first, first + count) of a segment to out: its nodes, with marks. */
+/* Read the lists of nodes [first, first + count) of a segment to out, as they are, with marks. */
 extern void GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta,
 							const GgMergeInput *input, uint32 first, uint32 count, uint32 *out);
 
@@ -175,7 +174,7 @@ extern uint32 *GgReadPivots(GgMergeTarget *target, const GgMetaPageData *meta,
 
 /*
  * Read the inputs' graphs as lists of the merged segment's nodes, once targets and places are
- * known: parts and lists as in gg_merge_input, of GgInputGraphBytes() for each node.
+ * known: parts and lists are as in gg_merge_input, and take GgInputGraphBytes() for each node.
  */
 extern void GgReadGraphs(GgMergeTarget *target, const GgMetaPageData *meta,
 						 const GgMergePlan *plan, uint32 nodes, uint8 *parts, uint32 *lists);
@@ -186,10 +185,10 @@ extern bool GgMergesGraphs(const gg_build_params *params, const GgMergePlan *pla
 
 /* ---- memory.c ---------------------------------------------------------------------------- */
 
-/* Nodes that a merged segment may have for maintenance_work_mem, files and a device to hold it. */
+/* Nodes that a merged segment may have by maintenance_work_mem, files and a device's memory. */
 extern uint32 GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options);
 
-/* Nodes that it may have without files, where each takes `more` bytes beside. */
+/* Nodes that a merged segment may have without files, where each takes `more` bytes besides. */
 extern uint32 GgNodesInMemory(const GgMetaPageData *meta, const gg_build_params *params,
 							  Size more);
 
@@ -203,12 +202,12 @@ typedef struct GgMergeFiles
 
 /*
  * Room for the rows of `nodes` nodes, in the current memory context or in a file that goes with it.
- * outlive: the caller has many transactions.
+ * outlive: the file stays when the transaction ends, as the caller has many.
  */
 extern char *GgTakeRows(GgMergeFiles *files, const GgMetaPageData *meta,
 						const gg_build_params *params, uint32 nodes, bool outlive);
 
-/* At the end of a merge without an error. */
+/* Remove the files at the end of a merge without an error. */
 extern void GgRemoveFiles(GgMergeFiles *files);
 
 /* ---- policy.c ---------------------------------------------------------------------------- */
@@ -218,16 +217,16 @@ typedef enum GgMergeUrge
 {
 	GG_MERGE_DUE,				/* what the thresholds ask for */
 	GG_MERGE_IDLE,				/* nobody inserts: also what would be worth it only then */
-	GG_MERGE_QUIET,				/* likewise, and nobody has for a good while */
+	GG_MERGE_QUIET,				/* nobody has inserted for a good while: more is worth it */
 	GG_MERGE_ALL				/* one segment of all that memory has room for */
 } GgMergeUrge;
 
-/* Delta rows that are sealed where nobody inserts any more. */
+/* A delta of so many rows is sealed where nobody inserts any more. */
 #define GG_IDLE_SEAL_ROWS		1000
 
 /*
- * Delta rows that are sealed, by the option seal_rows; 0: nothing is merged.  served: a device
- * answers the index's queries.
+ * Rows at which the delta is sealed, by the option seal_rows; 0: nothing is merged.  served: a
+ * device answers the index's queries.
  */
 extern uint32 GgSealRows(const GgOptions *options, const GgMetaPageData *meta, bool served);
 /* The same where the option is not set. */
@@ -247,7 +246,7 @@ typedef struct GgMergeLook
 
 typedef struct GgMergeChoice
 {
-	bool		anew;			/* without a look at the inputs' graphs, and at the sample */
+	bool		anew;			/* the graph comes from neither inputs' graphs nor sample */
 	bool		delta;
 	uint32		delta_rows;		/* rows of the delta, at most */
 	bool		pinned;			/* as in GgMergeLook */
@@ -256,15 +255,15 @@ typedef struct GgMergeChoice
 } GgMergeChoice;
 
 /*
- * Set pinned, and change seal_rows accordingly.  blocks: that were given back and that snapshots
- * may still need.  seal_by_default: the option seal_rows is not set.
+ * Set pinned and, if it is true, raise seal_rows.  blocks: how many were given back that snapshots
+ * may still need.  seal_by_default: the option seal_rows is not set, else seal_rows stays.
  */
 extern void GgNotePinned(GgMergeLook *look, uint64 blocks, bool seal_by_default);
 
 /*
  * Nodes that merges leave out of a segment, about: those that had no row when it was made, and of
- * the others as large a part as of the rows.  Where rows share nodes, it is not known whose all
- * rows are dead.
+ * the others as large a part as of the rows is dead.  Where rows share nodes, nobody knows of which
+ * nodes all rows are dead.
  */
 static inline uint32
 GgGoneNodes(const GgSegment *segment)
@@ -277,12 +276,12 @@ GgGoneNodes(const GgSegment *segment)
 	return empty + (uint32) ((segment->nodes - empty) * dead / segment->rows);
 }
 
-/* Choose what to merge next.  False: nothing. */
+/* Choose what to merge next.  False: nothing is to be merged. */
 extern bool GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice);
 
 /*
- * The same while the segments of outer are being merged: the delta, and others with it.  by_cpu:
- * the CPU builds, although the delta grows as fast as a device lets it.
+ * The same while the segments of outer are being merged: the delta, and other segments with it.
+ * by_cpu: the CPU builds, although the delta grows as fast as a device lets it.
  */
 extern bool GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *outer,
 							  GgMergeChoice *choice);
@@ -296,7 +295,7 @@ typedef struct GgPieceSize
 	int			extents;
 } GgPieceSize;
 
-/* From so many pieces on, merges make them fewer in any case. */
+/* From so many pieces on, merges make them fewer under an old snapshot, too. */
 #define GG_MANY_PIECES		72
 
 /*
@@ -307,12 +306,12 @@ extern int	GgChoosePieces(const GgMetaPageData *meta, bool pinned, GgPieceSize *
 						   int others);
 
 /*
- * Where the directory is crowded: the segment, or the delta, that has the most entries.  False:
- * none has many.
+ * Where the directory is crowded, choose the segment, or the delta, that has the most entries.
+ * False: it is not crowded, or nothing that can be merged has many.
  */
 extern bool GgChooseCrowded(const GgMergeLook *look, GgMergeChoice *choice);
 
-/* Has the directory room for a merge within another one, which would fail with it? */
+/* Has the directory room for a merge within another?  Without it both would fail. */
 extern bool GgHasRoomForInner(const GgMetaPageData *meta);
 
 /* ---- merge.c ----------------------------------------------------------------------------- */
@@ -325,10 +324,10 @@ typedef struct GgMergeResult
 	uint32		nodes;
 	uint32		rows;
 	uint64		bytes;			/* written, in pages */
-	double		seconds;
-	double		phases[GG_MERGE_PHASES];	/* of these, without meanwhile */
-	double		meanwhile;		/* and of merges within this one */
-	char		builder[32];	/* who built the graph: "the CPU" */
+	double		seconds;		/* in all */
+	double		phases[GG_MERGE_PHASES];	/* seconds of each phase, without meanwhile */
+	double		meanwhile;		/* seconds of merges within this one */
+	char		builder[32];	/* of the graph: "the CPU", "a GPU", "device 0" or "nobody" */
 } GgMergeResult;
 
 /*
@@ -366,15 +365,15 @@ extern GgShrinkResult GgShrinkStep(GgMergeTarget *target);
 extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge);
 
 /*
- * Build the graphs anew that have learned edges, without the sample; under inner product they learn
- * from rows.  Returns how many have none then.  The caller holds the merge lock.
+ * Build the graphs anew that have learned edges, without the sample.  Returns how many graphs lost
+ * their learned edges by that.  The caller holds the merge lock.
  */
 extern int	GgRebuildLearned(GgMergeTarget *target);
 
-/* Threads of the CPU engine: in the background, never all processors. */
+/* Threads of the CPU engine, one at least: in the background at most half of the processors. */
 extern int	GgMergeThreads(const GgMergeTarget *target);
 
-/* A step towards a shorter file, unless another process merges this index. */
+/* GgShrinkStep() with the merge lock; GG_SHRINK_WAITS where another process merges this index. */
 extern GgShrinkResult GgShrink(GgMergeTarget *target);
 
 /* For VACUUM: have the worker merge and shrink the index or, where there is none, do so here. */
@@ -389,7 +388,7 @@ extern void GgUnlockMerges(const GgMergeTarget *target);
 
 /* ---- learn.c ----------------------------------------------------------------------------- */
 
-/* Queries of a sample that nobody has given, at most, and edges of a node that it makes. */
+/* A sample that comes of learn_queries: bytes of its queries, and edges of a node, at most. */
 #define GG_SAMPLE_BYTES		((Size) 32 * 1024 * 1024)
 #define GG_LEARNED_EDGES	8
 
@@ -410,7 +409,7 @@ typedef struct GgLearnSample
 extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
 						   const GgLearnSample *sample, bool store, int threads);
 
-/* A graph that is to be written, and whose nodes have rows. */
+/* A graph that is to be written, with its nodes' vectors and rows. */
 typedef struct GgNewGraph
 {
 	gg_dataset	data;
@@ -421,8 +420,9 @@ typedef struct GgNewGraph
 
 /*
  * Learn edges for a graph that a build or merge has made.  engine: of the build, or the CPU's where
- * no device is open.  *edges: places at the end of a list that learned edges may have, 0 where the
- * sample is NULL or of other dimensions.  Of control, cancelled() and threads are looked at.
+ * no device is open.  *edges: places at the end of a list that learned edges may have, 0 where none
+ * was learned, as from a sample that is NULL or of other dimensions.  Of control, cancelled() and
+ * threads are looked at.
  */
 extern gg_status GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph,
 								 const gg_engine *engine, const gg_control *control,
@@ -432,29 +432,29 @@ extern gg_status GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *
 
 /*
  * The index's sample, NULL without one.  Allocates.  The caller holds the merge lock, or a snapshot
- * from before.
+ * that it took before the call.
  */
 extern GgLearnSample *GgReadSample(Relation index);
 
 extern void GgFreeSample(GgLearnSample *sample);
 
 /*
- * Queries of a sample that no edge is learned from: those whose hash says so, a fifth, where these
- * are GG_LEAST_HELD_OUT or more.
+ * Queries that are held out: no edge is learned from them.  They are those of a sample whose hash
+ * says so, about a fifth, where these are GG_LEAST_HELD_OUT or more (GgHoldsOut).
  */
 #define GG_LEAST_HELD_OUT	500
 extern bool GgHoldsOut(const GgLearnSample *sample);
 extern bool GgIsHeldOut(const float *query, uint32 dimensions);
 
-/* The sample without them: itself, or a copy. */
+/* The sample without the queries that are held out: itself where none is, or a copy. */
 extern const GgLearnSample *GgTaughtOf(const GgLearnSample *sample);
 
-/* Is it this one? */
+/* Is this the index's sample? */
 extern bool GgHasSample(Relation index, const GgLearnSample *sample);
 
 /*
  * For a build: the sample that the index had before the command or, where it is new, that of
- * another index of its column and metric.  NULL: there is none.  Allocates.
+ * another index of its column and metric.  NULL: there is none, or none can be read.  Allocates.
  */
 extern GgLearnSample *GgInheritSample(Relation heap, Relation index);
 
@@ -465,45 +465,46 @@ extern void *GgFormSample(const GgLearnSample *sample, uint64 *bytes);
 extern void GgWriteSlices(GgMergeTarget *target, uint64 instance, GgNewArray *array);
 
 /*
- * Write a sample beside the one that is there, and free what is TAKEN before.  Then put it in its
- * place in a copy of the directory; array NULL: none.  The caller of all that follow holds the
- * merge lock.
+ * GgWriteSample() frees what is TAKEN, and writes a sample beside the one that is there.
+ * GgListSample() puts it in that one's place in a copy of the directory; array NULL: it puts none
+ * there.  The caller of these two and of all that follow holds the merge lock.
  */
 extern void GgWriteSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample,
 						  GgNewArray *array);
 extern void GgListSample(GgMetaPageData *meta, const GgNewArray *array, uint64 parked_xid);
 
-/* Both of these. */
+/* Write a sample, and put it in the place of the one that is there. */
 extern void GgStoreSample(GgMergeTarget *target, uint64 instance, const GgLearnSample *sample);
 
-/* False: there was none. */
+/* Take the sample out of the index.  False: there was none. */
 extern bool GgRemoveSample(GgMergeTarget *target);
 
-/* Likewise put a calibration, of the instance that the target has, in place of the one before. */
+/* Write a calibration of the target's instance, and put it in the place of the one before. */
 extern void GgStoreCalibration(GgMergeTarget *target, const GgCalibration *calibration);
 
 /* ---- calibration.c ------------------------------------------------------------------------ */
 
 /*
  * Measures the recall of an index, some queries at a time, until enough() says so.  The target is
- * open, and there is a snapshot.  NULL: there is more to do.  What it has done is kept until it is
- * called for another index, or the measurement ends.  The result is valid until the next call.
+ * open, and there is a snapshot.  NULL: there is more to do, and what is done is kept, of a few
+ * indexes at a time.  0 queries in the result: the index cannot be measured now.  The result is
+ * valid until the next call.
  */
 typedef const GgCalibration *(*GgCalibrator) (GgMergeTarget *target, bool (*enough) (void));
 
-/* From _PG_init, by who can. */
+/* Set who measures; called from _PG_init. */
 extern void GgSetCalibrator(GgCalibrator calibrator);
 
-/* A scan has a target, and another measurement is due: have the worker make it. */
+/* A scan has a target recall, and a measurement is due: have the worker make it. */
 extern void GgAskForCalibration(Relation index);
 
 /*
  * For the worker: measure for a moment where a measurement is due.  wanted: a scan has asked.
- * False: there is nothing to do.  *at_once: nothing speaks against going on.
+ * False: there is nothing more to do.  *at_once: the next step need not wait, as nobody searches.
  */
 extern bool GgCalibrateStep(GgMergeTarget *target, bool wanted, bool *at_once);
 
-/* Measure all, and store it.  The target is not sliced.  False: another process merges. */
+/* Measure the recall to the end, and store it.  Not sliced.  False: another process merges. */
 extern bool GgCalibrate(GgMergeTarget *target);
 
 /* ---- queries.c --------------------------------------------------------------------------- */
@@ -532,13 +533,13 @@ extern void GgLearnQueries(GgMergeTarget *target);
 /* From _PG_init: settings and, when preloaded, shared memory. */
 extern void GgInitMerges(void);
 
-/* Have a background worker look at the index, and shrink it.  False: there is none to ask. */
+/* Have a worker look at the index and, shrink, make its file shorter.  False: none will. */
 extern bool GgRequestMerge(Relation index, bool shrink);
 
-/* The same for its recall to be measured. */
+/* Have a background worker measure the index's recall, if there is one. */
 extern void GgRequestCalibration(Relation index);
 
-/* A search begins; when the last one of all sessions did, to about a tenth of a second. */
+/* Note that a search begins; tell when the last one of all sessions did, to some 50 ms. */
 extern void GgNoteSearch(void);
 extern TimestampTz GgLastSearch(void);
 

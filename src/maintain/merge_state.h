@@ -10,8 +10,8 @@
 #include "service/shared/service.h"
 
 /*
- * Nodes below which the service is not asked: less than what is sealed of rows up to 256
- * dimensions, so that devices do that.
+ * Nodes below which the service is not asked.  A seal of rows of up to 256 dimensions has more, so
+ * devices build its graph.
  */
 #define GG_LEAST_DEVICE_NODES	5000
 
@@ -22,27 +22,27 @@ typedef struct GgMerge
 	const GgMetaPageData *meta;
 	GgMergePlan *plan;
 	bool		pinned;			/* as in GgMergeChoice */
-	bool		anew;			/* likewise */
+	bool		anew;			/* as in GgMergeChoice */
 	GgMergePhase phase;
 	double		phases[GG_MERGE_PHASES];	/* seconds of those that are over */
 	uint64		phase_began_us;
-	double		phase_within_s; /* target->within_s at that time */
+	double		phase_within_s; /* target->within_s when the phase began */
 	int			threads;
 	gg_build_params params;
 	GgSharedRows *shared;		/* rows lie there; NULL: no device is asked */
 	GgEngineCall call;
 
 	GgTidEntry *tids;			/* of all inputs' rows */
-	uint64		epoch;			/* vacuum epoch of the directory before the delta's were read */
+	uint64		epoch;			/* the vacuum epoch before the delta's TIDs were read */
 	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
-	char	   *records;		/* of all nodes, where the index has codes alone; or NULL */
+	char	   *records;		/* codes of all nodes, where the index has codes alone; or NULL */
 	GgMergeFiles files;
 	GgNodeTable table;
 	uint32		kept_nodes;		/* of pieces that stay */
 	uint32		nodes;
 
 	gg_codes	codes;			/* that the pieces of the merged segment have */
-	const float *mean;			/* that they are centred by; or NULL */
+	const float *mean;			/* that new codes are centred by; or NULL */
 	int			nkept;			/* pieces that stay, the largest first */
 	uint32		kept[GG_MAX_PIECES];
 
@@ -57,10 +57,10 @@ typedef struct GgMerge
 	uint32		delta_dead;		/* rows of the delta that are left out */
 	int64	   *words;			/* filter words of the merged rows, word by word */
 	gg_merge_input graphs;		/* of the inputs; zeros: the graph is built anew */
-	gg_graph   *graph;			/* of the merged segment; arrays of own, or of a device's job */
+	gg_graph   *graph;			/* the merged segment's: its arrays are own's, or a device job's */
 	gg_graph	own;			/* made by an engine of this process, and freed with the merge */
 	char		builder[32];
-	uint32		learned;		/* as in GgLearnNewGraph() */
+	uint32		learned;		/* *edges of GgLearnNewGraph() */
 	GgPivotEntry *pivots;
 	GgNewArray	arrays[7];
 	int			narrays;
@@ -125,13 +125,13 @@ extern void GgBuildMerged(GgMerge *merge);
 
 /* ---- flip.c ------------------------------------------------------------------------------ */
 
-/* A number for the merged segment and for its new piece. */
+/* Free what is TAKEN, unless within another merge; take an id for the segment and its new piece. */
 extern void GgTakeMergeId(GgMerge *merge);
 
 /* Write all arrays but the TIDs. */
 extern void GgWriteMerged(GgMerge *merge);
 
-/* Write TIDs as they are by now, and flip.  False: an input is gone. */
+/* Write TIDs as they are by now, bring the segment to devices, flip.  False: an input is gone. */
 extern bool GgFinishMerge(GgMerge *merge);
 
 #endif							/* GG_MERGE_STATE_H */

@@ -10,10 +10,10 @@
  * taken of the merged rows, and put into the directory at once: a merge that is done within this
  * one's call of an engine uses it, too.
  *
- * Equal vectors share a node (node_table.h).  A node of a piece that stays cannot go: its
- * rows go to the node that was there first, and it is left without rows.  Such nodes fill their
+ * Equal vectors share a node (node_table.h).  A node of a piece that stays cannot go: if another
+ * node had its vector first, its rows go there, and it is left without rows.  Such nodes fill their
  * neighbours' lists, and a walk has less to go along.  Where rows are updated and their vectors are
- * not, a seal is of vectors that are there already.  So a piece with many of them does not stay.
+ * not, a seal is of vectors that are there already.  So a piece with many such nodes does not stay.
  */
 #include "maintain/merge_state.h"
 
@@ -71,7 +71,7 @@ ChooseKept(GgMerge *merge)
 
 /* ---- nodes ------------------------------------------------------------------------------- */
 
-/* The piece that was the last to be added does not stay. */
+/* Take back the piece that was added last: it does not stay. */
 static void
 TakeBackPiece(GgMerge *merge, const GgMergeInput *input, const GgVectorPiece *piece)
 {
@@ -92,7 +92,7 @@ TakeBackPiece(GgMerge *merge, const GgMergeInput *input, const GgVectorPiece *pi
 
 /*
  * Add the nodes of a piece that stays, and read their vectors to their place in the data set.  It
- * does not stay where pieces before it have too many of its vectors.
+ * does not stay if too many would have no rows: others have their vectors, or they are dead.
  */
 static void
 AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
@@ -207,7 +207,7 @@ WriteMean(Relation index, Relation heap, GgMetaPageData *meta, Buffer metabuf, c
 	GgStoreMeta(index, heap, metabuf, meta);
 }
 
-/* What new codes are centred by: the index's mean or, where it has no codes yet, the rows' own. */
+/* The mean that centres new codes: the index's or, if it has no codes yet, the rows'; or NULL. */
 static const float *
 FindMean(GgMerge *merge)
 {
@@ -224,7 +224,7 @@ FindMean(GgMerge *merge)
 	GgBeginSlice(merge->target);
 	meta = GgReadDirectory(target->index);
 	mean = GgReadMean(target->index, meta);
-	/* codes that a merge around this one makes may be without */
+	/* a merge around this one may be making codes without a mean */
 	if (mean == NULL && !HasCodedPieces(meta) && !target->within)
 		mean = GgTakeMean(&data);
 	if (mean != NULL && !GgHasMean(meta))
@@ -238,7 +238,7 @@ FindMean(GgMerge *merge)
 	return mean;
 }
 
-/* Where the index has codes alone: those of nodes [first, end), which come from the delta. */
+/* Where the index has codes alone, make those of nodes [first, end), which come from the delta. */
 static void
 CodeNodes(GgMerge *merge, uint32 first, uint32 end)
 {
@@ -269,8 +269,8 @@ CountNodes(const GgMerge *merge)
 }
 
 /*
- * One more row than nodes: a duplicate is seen to be one when it is there.  The rows lie in memory
- * that a device's worker can map where it may be asked for the graph.
+ * There is room for a row more than nodes: a duplicate is found out when its row is written.  Where
+ * a device's worker may be asked for the graph, the rows lie in memory that it can map.
  */
 static void
 AllocateRows(GgMerge *merge, uint32 most)

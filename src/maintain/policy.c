@@ -37,12 +37,12 @@
 #include "engine/rules/tiers.h"
 
 /*
- * By default the delta is sealed at so many bytes of vectors, within so many rows.  For each query
- * the CPU engine measures every row of the delta, at some 6 GB per second.  100,000 x 768 on 2
- * cores, 300 inserts per second: the p50 of each second over that of a fresh index beside the same
- * inserts is 5.95 in the median and 11.9 at worst where 10,000 rows are sealed; 2.79 and 4.99 at
- * 1,667 rows, which are 5 MB; 2.57 and 6.22 at 833.  A walk measures hundreds of rows, so fewer are
- * not worth a segment.
+ * By default the delta is sealed at so many bytes of vectors, within the bounds of rows below.  For
+ * each query the CPU engine measures every row of the delta, at some 6 GB per second.  100,000 x
+ * 768 on 2 cores, 300 inserts per second: the p50 of each second over that of a fresh index beside
+ * the same inserts is 5.95 in the median and 11.9 at worst where 10,000 rows are sealed; 2.79 and
+ * 4.99 at 1,667 rows, which are 5 MB; 2.57 and 6.22 at 833.  A walk measures hundreds of rows, so
+ * fewer are not worth a segment.
  */
 #define SEAL_BYTES			(5 * 1024 * 1024)
 
@@ -62,23 +62,23 @@
 #define QUIET_SHARE			512
 
 /*
- * While a large merge is under way: the same for segments that are merged with the delta; how many
- * times the delta's rows these may have together, since new rows wait in the delta meanwhile; and
- * the number of segments from which on there is no such limit.
+ * While a large merge is under way, the delta is merged with segments.  Each is MEANWHILE_SHARE
+ * times the delta and all smaller ones, at most.  Together they have MEANWHILE_TIMES the delta's
+ * rows, at most, since new rows wait in it, unless there are MEANWHILE_SEGMENTS that are no inputs.
  */
 #define MEANWHILE_SHARE		2
 #define MEANWHILE_TIMES		8
 #define MEANWHILE_SEGMENTS	8
 
 /*
- * And how many bytes of vectors they may have where the device is busy and the CPU builds: 38,014 x
- * 768 took it 1.2 s, in which 30,000 rows came to a delta of 13,000.
+ * Bytes of vectors that such a merge may have where the device is busy and the CPU builds: 38,014 x
+ * 768 took the CPU 1.2 s, in which 30,000 rows came to a delta of 13,000.
  */
 #define MEANWHILE_CPU_BYTES	(64 * 1024 * 1024)
 
 /*
- * Likewise for pieces of the new segments, where there are GG_MANY_PIECES in all: all of the new
- * segments are merged then.
+ * Where there are GG_MANY_PIECES, and more than so many of them in segments that are no inputs of
+ * the large merge, all those segments are merged with the delta.
  */
 #define MEANWHILE_PIECES	16
 
@@ -93,7 +93,7 @@
 #define PINNED_SEALS		2
 #define PINNED_SEGMENTS		15
 
-/* Merge the smallest ones in any case where there are so many, or so many pieces. */
+/* Where there are so many segments, or pieces, the smallest segments are merged in any case. */
 #define CROWDED_SEGMENTS	(GG_MAX_SEGMENTS - 8)
 #define CROWDED_PIECES		(GG_MANY_PIECES + 16)
 
@@ -179,7 +179,7 @@ ListUnits(const GgMergeLook *look, bool seal, gg_unit *units)
 	return n;
 }
 
-/* Which units are to be merged where there are too many of them or, by_pieces, of their pieces? */
+/* The first unit to be merged where there are too many of them or, by_pieces, of their pieces. */
 static int
 CheapestUnits(const gg_unit *units, int n, bool by_pieces)
 {
@@ -237,7 +237,7 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 	if (urge != GG_MERGE_ALL && GgChooseCrowded(look, choice))
 		return true;
 
-	/* from the smallest on, as many as there is memory for, and as many rows as are counted */
+	/* from the smallest on, as many as there is memory for, with GG_MAX_ROWS rows at most */
 	while (end > first && sum + units[end - 1].nodes <= look->most &&
 		   rows + units[end - 1].rows <= GG_MAX_ROWS)
 	{
@@ -296,7 +296,7 @@ IsInput(const GgMergeChoice *choice, uint32 segment)
 	return false;
 }
 
-/* Are there so many pieces, and enough of them in segments that are no inputs of outer? */
+/* Are there GG_MANY_PIECES, and enough of them in segments that are no inputs of outer? */
 static bool
 ManyPieces(const GgMetaPageData *meta, const GgMergeChoice *outer)
 {

@@ -11,8 +11,8 @@
  *
  * A reservoir that is full is due, and a scan that finds it so asks for the merge worker.  The
  * worker adds the queries to the index's sample (sample.c), in which queries at random make room.
- * It learns once there are enough, and then leaves the index alone for an hour.  Few queries come
- * from one reservoir, so up to that number one follows the other.
+ * It learns once the sample has enough, and then leaves the index alone for an hour.  Few queries
+ * come from one reservoir, so until there are enough one reservoir follows the other.
  *
  * A reservoir is cleared by gpugraph_forget(), by the next scan once the option is off, and when it
  * is given to another index.  There are RESERVOIRS; the one that has been quiet longest goes first.
@@ -36,7 +36,7 @@
 #define RESERVOIR_BYTES		((Size) 1024 * 1024)
 #define RESERVOIR_QUERIES	1024u
 
-/* The sample that is made of them: so many at most, and a quarter of it is enough to learn from. */
+/* Reservoirs make a sample of so many queries at most; a quarter of it is enough to learn from. */
 #define SAMPLE_QUERIES		8192u
 
 /* How long until the worker is asked once more. */
@@ -93,7 +93,7 @@ Clear(Reservoir *reservoir)
 	pg_atomic_write_u64(&reservoir->seen, 0);
 }
 
-/* Of an index that has none: a free one, or that of the index whose queries are the oldest. */
+/* Give an index without a reservoir a free one, or that of the index whose queries are oldest. */
 static Reservoir *
 TakeReservoir(Oid index, uint32 dimensions)
 {
@@ -160,7 +160,7 @@ PutQuery(Reservoir *reservoir, Oid index, uint32 place, uint32 dimensions, const
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
-		/* those before were left out */
+		/* queries before this one were left out */
 		if (place >= reservoir->count)
 			place = reservoir->count++;
 		memcpy(reservoir->queries + (Size) place * dimensions, query, dimensions * sizeof(float));
@@ -194,7 +194,7 @@ OpenReservoir(Relation index, uint32 dimensions)
 	reservoir = FindReservoir(oid);
 	if (reservoir == NULL)
 		reservoir = TakeReservoir(oid, dimensions);
-	/* of an index that was empty, and has rows of another number of dimensions by now */
+	/* the index was empty, and has rows of another number of dimensions by now */
 	if (reservoir->dimensions != dimensions)
 		GgDropQueries(oid);
 	return reservoir;
@@ -309,7 +309,7 @@ Unite(const GgLearnSample *old, const GgLearnSample *more)
 	return sample;
 }
 
-/* Store what the reservoir had, with what is known.  The sample, if it is enough to learn from. */
+/* Add the reservoir to the stored sample.  Returns it; NULL: there is too little to learn from. */
 static GgLearnSample *
 StoreQueries(GgMergeTarget *target, GgMetaPageData *meta)
 {

@@ -260,7 +260,7 @@ HaveSameDefinition(HeapTuple a, HeapTuple b, HeapTuple class_a, HeapTuple class_
 }
 
 /*
- * Is this the name that the copy of an index of the other name gets?  ALTER TABLE gives it the same
+ * Is `copy` a name that a copy of an index called `name` gets?  ALTER TABLE gives the copy the same
  * one.  REINDEX CONCURRENTLY cuts it where it is long, and adds "_ccnew", perhaps with a number;
  * REPACK (CONCURRENTLY), from 19 on, adds "_repacknew".
  */
@@ -324,7 +324,7 @@ ReadFile(void *arg)
 	pfree(relation);
 }
 
-/* REINDEX is what mends an index, so it does not fail where that cannot be read. */
+/* The sample of an index's file, or NULL.  A damaged file is no error: REINDEX is to mend it. */
 static GgLearnSample *
 TryFile(Relation index, Form_pg_class class)
 {
@@ -350,7 +350,7 @@ typedef struct Sources
 	HeapTuple	row;			/* of pg_index, as it is */
 	HeapTuple	class;			/* of pg_class */
 	List	   *others;			/* rows of pg_index */
-	bool		found;			/* one that is so like it */
+	bool		found;			/* an index of the likeness that was looked for */
 } Sources;
 
 static Likeness
@@ -379,7 +379,7 @@ TryOther(Sources *sources, HeapTuple other, Likeness likeness)
 	return TryFile(index, form);
 }
 
-/* The sample of another index that is so like it. */
+/* The sample of another index that has this likeness; NULL: there is none. */
 static GgLearnSample *
 SampleOf(Sources *sources, Likeness likeness)
 {
@@ -391,7 +391,7 @@ SampleOf(Sources *sources, Likeness likeness)
 		HeapTuple	other = lfirst(cell);
 		Form_pg_index form = (Form_pg_index) GETSTRUCT(other);
 
-		/* who builds it in another session holds its lock, and its file goes at the end of that */
+		/* a session that builds it anew has its lock, and its file goes at the end: pass over it */
 		if (sample != NULL || form->indexrelid == RelationGetRelid(sources->index) ||
 			!form->indisvalid || !HaveSameKey(sources->row, other) ||
 			!ConditionalLockRelationOid(form->indexrelid, AccessShareLock))
@@ -419,7 +419,7 @@ SampleOfOthers(Relation heap, Relation index)
 	return sample;
 }
 
-/* Of REINDEX, and of what rewrites or truncates the table: the index has had another file. */
+/* Has the command given the index, valid before, another file, as REINDEX and TRUNCATE do? */
 static bool
 HadOtherFile(Relation index, HeapTuple class)
 {
@@ -479,7 +479,7 @@ GgWriteSlices(GgMergeTarget *target, uint64 instance, GgNewArray *array)
 	}
 }
 
-/* Write an array of no segment beside the one that is there, and free what is TAKEN before. */
+/* Free what is TAKEN, then write an array of no segment beside the one that is there. */
 static void
 WriteArray(GgMergeTarget *target, uint64 instance, GgKind kind, const void *data, uint64 bytes,
 		   GgNewArray *array)
@@ -525,7 +525,7 @@ GgListSample(GgMetaPageData *meta, const GgNewArray *array, uint64 parked_xid)
 	ListOne(meta, GG_KIND_SAMPLE, array, parked_xid);
 }
 
-/* Put another array in the place of the one that is there, or none.  False: there is neither. */
+/* Put array in the place of the one that is there; NULL: none.  False: there is neither. */
 static bool
 Replace(GgMergeTarget *target, GgKind kind, const GgNewArray *array)
 {
@@ -543,7 +543,7 @@ Replace(GgMergeTarget *target, GgKind kind, const GgNewArray *array)
 		ListOne(meta, kind, array, GgParkingXid(own));
 		GgMergeFree(meta);
 		GgStoreMeta(target->index, target->heap, metabuf, meta);
-		/* open indexes and plans keep what they know */
+		/* open indexes and plans keep what they know of a calibration */
 		if (kind == GG_KIND_CALIBRATION)
 			CacheInvalidateRelcache(target->index);
 	}

@@ -19,7 +19,7 @@
 #include "storage/lock.h"
 #include "utils/resowner.h"
 
-/* A free end is given back before all is moved where it is this part of the relation. */
+/* A free end of one in so many blocks of the relation is given back before all is moved. */
 #define LEAST_TAIL			5
 
 /* Does nobody else hold a lock of the index that stands in the way of this one? */
@@ -45,7 +45,7 @@ TryLock(Relation index, LOCKMODE mode)
 	return NobodyHinders(index, mode) && ConditionalLockRelation(index, mode);
 }
 
-/* Returns the length that is to become shorter; 0: it would not, or not by much. */
+/* Plan a step's moves.  Returns the relation's length; 0: it would not become much shorter. */
 static BlockNumber
 PlanStep(Relation index, const GgMetaPageData *meta, bool released, GgMoves *moves)
 {
@@ -70,7 +70,7 @@ GgShrinkIsDue(Relation index)
 }
 
 /*
- * Free blocks are still parked.  Where nobody would assign the id that they wait for, do so: the
+ * Free blocks are still parked.  Where the id that they wait for is nobody's yet, assign one: the
  * next look finds that it has passed.
  */
 static void
@@ -172,7 +172,7 @@ CopyChanging(GgMergeTarget *target, const GgMetaPageData *meta, GgMoves *moves)
 	return locked;
 }
 
-/* Returns how many blocks were moved. */
+/* Copy pages that change, and flip the directory.  Returns how many blocks were moved. */
 static uint32
 Flip(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
 {
@@ -295,7 +295,7 @@ Truncate(GgMergeTarget *target, GgMetaPageData *meta)
 
 /* ---- a step ------------------------------------------------------------------------------ */
 
-/* Only such pages are to be moved as others may change, and somebody is about to. */
+/* Are only pages to be moved that others may change, while somebody has the lock to do so? */
 static bool
 MovesWouldWait(Relation index, const GgMoves *moves)
 {

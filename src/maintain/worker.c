@@ -3,10 +3,10 @@
  *		The background worker that merges.
  *
  * A worker takes the indexes of its database from the list (jobs.c).  When an index has nothing
- * due, the worker stays with it until nobody has inserted for a while, and then does what is worth
- * it only then.  It learns from queries, too, when that is due (queries.c).  Where others wait, it
- * takes turns.  Where that is another database's index, the worker ends, and its place goes to a
- * worker for that.
+ * due, the worker stays with it until nobody has inserted for a while, and then merges what is
+ * worth it in an idle index only.  It learns from queries, too, when that is due (queries.c).
+ * Where others wait, it takes turns.  Where the next index is another database's, the worker ends,
+ * and its place goes to a worker for that database.
  */
 #include "maintain/jobs.h"
 #include "service/shared/service.h"
@@ -81,8 +81,8 @@ DeltaEnd(GgMergeTarget *target)
 }
 
 /*
- * Find the table of the index.  False, too, where the index is locked: others wait, and a later
- * insert into it asks again.
+ * Find the table of the index.  False: the index is gone, not valid, or locked.  If it is locked,
+ * others wait, and a later insert into it asks again.
  */
 static bool
 FindTarget(GgMergeTarget *target)
@@ -115,7 +115,7 @@ Maintain(GgMergeTarget *target, GgMergeUrge urge)
 	GgEndReport(my_index);
 }
 
-/* From queries that the index was asked, if there are enough new ones. */
+/* Learn from queries that the index was asked, if there are enough new ones. */
 static void
 Learn(GgMergeTarget *target)
 {
@@ -226,8 +226,8 @@ ServeIndex(void)
 }
 
 /*
- * Serve one index.  An error does not end the worker, and is not logged where the index is another
- * one by now.
+ * Serve one index.  An error does not end the worker, and is not logged where the index was changed
+ * or locked, or a session wants the database.
  */
 static void
 TryIndex(MemoryContext context)
@@ -267,7 +267,7 @@ TryIndex(MemoryContext context)
 
 /*
  * Take the next index.  False: this worker is to end.  Where merges have failed, it waits until
- * they may begin again, or others want it or the database.
+ * they may begin again, another database's index is next, or a session wants the database.
  */
 static bool
 TakeIndex(void)
