@@ -3,10 +3,10 @@
  *		Is an index on a device?  The table of residents as queries see it.
  *
  * A backend looks up (locator, instance) in each device's table, under its lock in share mode.
- * Tables are so short that this takes a few comparisons.  It writes little there: the time of use,
- * counts, the index's oid and option and, by compare-and-swap, that a refresh is wanted.  A request
- * for a load takes the lock exclusively, makes an entry WANTED, and wakes the worker, which does
- * everything else (resident.c, resident_load.c).
+ * Tables are so short that this takes a few comparisons.  The backend writes little there: the time
+ * of use, counts, the index's oid and option, a flip that it saw and, by compare-and-swap, that a
+ * refresh is wanted.  A request for a load takes the lock exclusively, makes an entry WANTED, and
+ * wakes the worker, which does everything else (resident.c, resident_load.c).
  *
  * What a resident may be used for:
  *
@@ -188,7 +188,7 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 	}
 }
 
-/* Have the scan use this version, which is of this generation. */
+/* The scan is to use this version, which is of that generation. */
 static void
 ReferTo(int number, uint32 entry, const GgContents *contents, uint64 generation,
 		const GgMetaPageData *meta, GgResidentRef *ref)

@@ -68,7 +68,7 @@ Clear(GgIndexCounters *counters, uint64 key)
 		pg_atomic_write_u64(&counters->queries[i], 0);
 }
 
-/* Give back the place of an index that PostgreSQL's statistics have no entry of. */
+/* Give back the place of an index, if that is gone. */
 static void
 GiveBack(GgIndexCounters *counters)
 {
@@ -383,7 +383,7 @@ PutParts(GgRow *row, GgIndexCounters *counters, Held *held)
 	GgPut(row, true, Int64GetDatum(QueriesOf(counters, GG_REASON_PARTIAL)));
 }
 
-/* Fill in the row of an index.  counters or held may be NULL, not both. */
+/* counters or held may be NULL, not both. */
 static void
 PutIndex(GgRow *row, GgIndexCounters *counters, Held *held)
 {

@@ -12,7 +12,7 @@
 
 /* A histogram's buckets are powers of two: of microseconds (times) or queries (batches). */
 #define GG_HISTOGRAM_BUCKETS 32
-/* Times have four buckets per power of two, so percentiles are off by a quarter at most. */
+/* For times: four buckets per power of two, so that percentiles are off by a quarter at most. */
 #define GG_TIME_BUCKETS		(4 * GG_HISTOGRAM_BUCKETS)
 
 /* The device's worker alone writes this struct; a reader may see a count that is a moment old. */
@@ -52,7 +52,7 @@ GgTimeBucket(uint64 us)
 	return Min(bucket, GG_TIME_BUCKETS - 1);
 }
 
-/* The upper bound of a bucket's times, which are all below it. */
+/* Upper bound of a bucket's times. */
 static inline uint64
 GgTimeBucketEnd(int bucket)
 {

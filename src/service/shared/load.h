@@ -181,7 +181,7 @@ GgLoadLock(Oid relation, uint32 use, int device)
 
 	tag.locktag_field1 = MyDatabaseId;
 	tag.locktag_field2 = relation;
-	tag.locktag_field3 = use;	/* of the entry; no two entries of a device have the same */
+	tag.locktag_field3 = use;	/* of the entry; no two of a device are the same */
 	tag.locktag_field4 = (uint16) device;
 	tag.locktag_type = LOCKTAG_USERLOCK;
 	tag.locktag_lockmethodid = USER_LOCKMETHOD;

@@ -47,7 +47,7 @@ typedef struct GgDevice
 	/* ring of the slots' numbers (client.c, dispatch.c) */
 	struct GgRing *ring;
 
-	/* clock lies apart from what everybody reads all the time, since every query writes it */
+	/* apart from what everybody reads all the time: every query writes it */
 	pg_attribute_aligned(64) pg_atomic_uint64 clock;	/* for GgResident.used */
 	pg_attribute_aligned(64) pg_atomic_uint32 work;		/* something for the worker to do: WANTED,
 														 * EVICTING, a load that ended */

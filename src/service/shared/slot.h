@@ -51,7 +51,7 @@ typedef enum GgSlotState
 #define GgSlotTicket(word)			((word) >> 8)
 #define GgSlotStateOf(word)			((GgSlotState) ((word) & 0xFF))
 
-/* A slot has room for so many keys of an answer; longer answers come into a chunk. */
+/* Keys of an answer that a slot has room for; longer ones come into a chunk. */
 #define GG_SLOT_KEYS		4096
 
 /* A slot has room for so many targets of a group; more of them lie in a chunk, before the keys. */

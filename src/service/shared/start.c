@@ -36,7 +36,7 @@ GgReloadSettings(void)
 	}
 }
 
-/* Describe a device's worker.  i: the device's place in gg_service->devices. */
+/* i: the device's place in gg_service->devices. */
 static void
 DescribeDeviceWorker(BackgroundWorker *worker, int i, int number)
 {

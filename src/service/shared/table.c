@@ -3,8 +3,8 @@
  *		The table of residents and loads of a device, in shared memory.
  *
  * Backends, builders, loaders and the worker all use it.  device->lock protects it: shared to look
- * and to note a query (lookup.c), exclusive to take an entry or a load and to have an entry evicted.
- * All other changes are the worker's (resident.c, resident_load.c).
+ * and to note a query (lookup.c), exclusive to take an entry or a load and to have an entry
+ * evicted.  All other changes are the worker's (resident.c, resident_load.c).
  */
 #include "service/shared/table.h"
 
@@ -40,7 +40,7 @@ GgResidentNotify(GgDevice *device)
 	GgWakeDevice(device);
 }
 
-/* What replicas take on a device; they make room for anything. */
+/* What replicas take, which make room for anything. */
 static uint64
 ReplicaBytes(GgDevice *device)
 {

@@ -218,7 +218,7 @@ FreeQueues(const GgDispatch *dispatch, uint32 *queues, uint32 *nfirst)
 	return nqueues;
 }
 
-/* A deep item waits while more of its kind, over the same rows, are in flight than wait. */
+/* An item waits while more of its kind are in flight than wait. */
 static bool
 MustWait(const GgDispatch *dispatch, const SlotItem *item)
 {

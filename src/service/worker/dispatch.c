@@ -461,7 +461,7 @@ TakeAll(GgWorker *worker)
 				ticket;
 	bool		any = false;
 
-	/* where there is no room for another query's items, those that wait go first */
+	/* no room for another query's items: those that wait go first */
 	while (dispatch->nwaiting + GG_SERVE_MAX_LISTS <= gg_service->nslots * GG_SERVE_MAX_LISTS &&
 		   GgRingPop(worker->device->ring, &number, &ticket))
 	{

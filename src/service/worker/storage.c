@@ -112,7 +112,7 @@ HostLimitBytes(void)
 	return MachineBytes() / 8;
 }
 
-/* Bytes of the host's memory that versions have, and that loads were granted. */
+/* Of the host's memory: what versions have, and what loads were granted. */
 static uint64
 HostUsedBytes(const GgWorker *worker)
 {

@@ -139,7 +139,7 @@ extern bool GgDispatchTurn(GgWorker *worker);
 /* Is there nothing in the ring, and no slot abandoned since?  For a worker about to sleep. */
 extern bool GgDispatchIdle(GgWorker *worker);
 
-/* At the end: wake the backends that wait; then wait for what is in flight.  False: in vain. */
+/* At the end: tell the backends that wait; then wait for what is in flight.  False: in vain. */
 extern void GgDispatchStop(GgWorker *worker);
 extern bool GgDispatchDrain(GgWorker *worker);
 
@@ -240,7 +240,7 @@ extern void GgSweepDropped(GgWorker *worker);
 /* Pinned memory of the host that a list of this shape takes. */
 extern uint64 GgHostBytes(const gg_shape *shape);
 
-/* Bytes of what a load brings, in the form that its lists have. */
+/* What a load brings, in the form that its lists have. */
 extern uint64 GgLoadBytes(GgWorker *worker, const GgLoadJob *job);
 
 /*
