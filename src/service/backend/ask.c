@@ -23,7 +23,7 @@
 #define CHUNK_MOST_US		50000
 #define CHUNK_SLEEP_US		20
 
-/* Of many queries each device is asked so many, or more, where several have the index. */
+/* Where several devices share many queries, each is asked for so many of them at least. */
 #define LEAST_SHARE			64
 
 /*
@@ -118,7 +118,7 @@ PutRequest(const GgSlot *slot, const GgAsk *ask, uint32 first)
 		memcpy(region + request->tids, filter->tids, copy->ntids * sizeof(uint64));
 }
 
-/* Which device is asked for which lists: returns how many are. */
+/* Fill in which device is asked for which lists; returns how many devices are. */
 static int
 ShareLists(const GgResidentRef *ref, const gg_request *request, GgShare *shares)
 {
@@ -150,7 +150,7 @@ ShareLists(const GgResidentRef *ref, const gg_request *request, GgShare *shares)
 	return n - 1;
 }
 
-/* Have devices that have the same share a request's queries: each is asked for all lists. */
+/* Have devices that hold the same share a request's queries, each for all lists; count them. */
 static int
 ShareQueries(const GgResidentRef *ref, GgShare *shares)
 {
@@ -239,7 +239,7 @@ AskOnce(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches, GgR
 	int			n;
 	int			failed;
 
-	/* where these lie comes later */
+	/* not 0: there is one; GgPlaceRequest() sets where it lies */
 	request.filter = ask->filter != NULL;
 	request.tids = ask->filter != NULL && ask->filter->tids != NULL;
 	request.matches = gg_request_wants_deep(&request);
@@ -251,7 +251,7 @@ AskOnce(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches, GgR
 	n = ShareLists(ref, &request, shares);
 	if (n == 1 && ref->nreplicas > 0)
 		n = ShareQueries(ref, shares);
-	/* a fault is for one device, of several one or another: the others are to answer */
+	/* one device suffers the fault, the process id says which: the others are to answer */
 	for (int i = 0; i < n; i++)
 		shares[i].fault = ref->avoid == 0 && i == MyProcPid % n ? (GgFault) gg_fault :
 			GG_FAULT_NONE;
@@ -401,7 +401,7 @@ PrepareGroup(const TargetGroup *group, int device, bool first, GgShare *share)
 	return true;
 }
 
-/* Give members their lists, which follow each other.  One of which a list is lost has none. */
+/* Give members their lists, which follow each other.  A member that lost a list gets none. */
 static void
 TakeGroup(const Together *together, const TargetGroup *group, const GgGroupTarget *target)
 {
@@ -422,7 +422,7 @@ TakeGroup(const Together *together, const TargetGroup *group, const GgGroupTarge
 	}
 }
 
-/* Post what there is, and wait for it. */
+/* Post all groups that have targets, wait for the answers and give them to the members. */
 static void
 AskAll(Together *together)
 {
@@ -433,7 +433,7 @@ AskAll(Together *together)
 	int			n = 0;
 	int			failed;
 
-	/* before a chunk is taken */
+	/* palloc() may throw, so it comes before a chunk is taken */
 	for (int i = 0; i < GG_MAX_DEVICES; i++)
 	{
 		TargetGroup *group = &together->groups[i];
@@ -474,7 +474,7 @@ Fits(const TargetGroup *group, const GgAsk *ask)
 		 memcmp(group->query, ask->queries, ask->request.dim * sizeof(float)) == 0);
 }
 
-/* A group for the query of this member and of up to nmembers. */
+/* Begin a group for the query of this member, with room for nmembers members. */
 static void
 BeginGroup(TargetGroup *group, const GgAsk *ask, int nmembers)
 {

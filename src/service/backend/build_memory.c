@@ -44,7 +44,7 @@ CertainBytes(void)
 	return least == PG_UINT64_MAX ? LOOK_BYTES : least / LOOK_SHARE;
 }
 
-/* The device that builds where they use one: CUDA's first, if the service has it. */
+/* The place of the device of builds that use one: CUDA's first; -1: not of the service. */
 static int
 PlaceInUse(const gg_engine *engine)
 {
@@ -88,7 +88,10 @@ GgFindBuildDevices(const gg_engine *engine, GgBuildDevices *devices)
 	}
 }
 
-/* Reserve `wanted` bytes of a device, as far as there is room, of which `most` are known. */
+/*
+ * Reserve `wanted` bytes of a device, as far as there is room: `most` bytes at most.  Returns the
+ * room.
+ */
 static uint64
 Reserve(GgBuildDevices *devices, int i, uint64 wanted, uint64 most, uint64 total)
 {
@@ -125,8 +128,8 @@ GgKeepReserved(GgBuildDevices *devices, int first, uint64 bytes)
 }
 
 /*
- * Reserve `wanted` bytes of what is free of the devices; some may be left out.  Returns the least
- * of the others.
+ * Reserve `wanted` bytes of each device, as far as they are free; those with little are left out.
+ * Returns the least room that one of the others has.
  */
 static uint64
 LeastFree(const gg_engine *engine, GgBuildDevices *devices, uint64 wanted)
@@ -182,7 +185,7 @@ GgBuildBudget(const gg_engine *engine, GgBuildDevices *devices, uint64 needed)
 	if (gg_device_memory_mb > 0)
 		budget = Max((uint64) gg_device_memory_mb << 20, GG_LEAST_GRAPH_BYTES);
 	needed = Min(needed, budget);
-	/* a build may plan anew */
+	/* a build that plans anew gives back what it has reserved */
 	if (devices != NULL)
 		GgKeepReserved(devices, 0, 0);
 	if (needed > CertainBytes())

@@ -137,7 +137,7 @@ Answered(GgShare *share)
 	return true;
 }
 
-/* Will no answer come?  The worker said so, or another worker has started. */
+/* Will no answer come?  The worker said so or has ended, or another worker has started. */
 static bool
 NoAnswerComes(const GgShare *share)
 {
@@ -164,7 +164,7 @@ SpinBudget(const GgShare *share, Kind kind)
 		return 0;
 
 	/*
-	 * Each of those that spin lets others have its processor between its looks.  So as many may as
+	 * Who spins lets others have its processor between its looks.  So as many callers may spin as
 	 * there are processors: 16 callers on 16 have 1.1 to 1.4 times as many answers as where only
 	 * eight of them spun, and the worker had to wake the others.
 	 */
@@ -204,7 +204,7 @@ Sleep(GgShare *share, uint64 start)
 	GgSlot	   *slot = share->slot;
 	bool		answered;
 
-	/* the worker sees done, then looks at sleeping; we do it the other way round */
+	/* the worker sees done, then looks at sleeping; we set sleeping, then look at done */
 	pg_atomic_write_u32(&slot->sleeping, 1);
 	pg_memory_barrier();
 	for (;;)
@@ -242,7 +242,7 @@ Await(GgShare *share, uint64 start, bool learn)
 
 /* ---- the query -------------------------------------------------------------- */
 
-/* This process's slot with the device when it is free, and its next ticket. */
+/* This process's slot with the device, and its next ticket; NULL: the slot is not free. */
 static GgSlot *
 OwnSlot(GgDevice *device, uint64 *ticket)
 {
@@ -273,7 +273,7 @@ OwnSlot(GgDevice *device, uint64 *ticket)
 		before_shmem_exit(AbandonAtExit, (Datum) 0);
 		registered = true;
 	}
-	/* done words are compared with its low half, and are 0 at first */
+	/* done words are compared with the ticket's low half, and are 0 at first */
 	*ticket = GgSlotTicket(word) + 1;
 	if ((uint32) *ticket == 0)
 		(*ticket)++;
@@ -368,7 +368,7 @@ GgAskBegin(GgShare *share, const gg_request *request, GgReason *reason)
 	return true;
 }
 
-/* Post all of them; else the first that could not be posted is *failed, and all are given up. */
+/* Post all requests.  False: *failed is the first that could not be, and all are given up. */
 static bool
 PostAll(GgShare *shares, int n, int *failed)
 {
@@ -488,8 +488,8 @@ GgFallBack(Relation index, GgReason reason)
 	GgRequireDevice(index, reason);
 
 	/*
-	 * that an index is on its way to the device is normal, or that it is none for devices; that
-	 * there is no device, its worker logs
+	 * it is normal that an index is not on a device, or on its way there, or has codes alone; where
+	 * no device works, the workers log why
 	 */
 	if (GgIsChoice(reason) || reason == GG_REASON_NO_SERVICE || reason == GG_REASON_LOADING ||
 		reason == GG_REASON_NOT_RESIDENT || reason == GG_REASON_CODED)

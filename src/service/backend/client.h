@@ -29,7 +29,7 @@ typedef struct GgShare
 } GgShare;
 
 /*
- * Begin a request: this process's slot with the device has all of it but where its parts are.
+ * Begin a request: fill this process's slot with the device, but for where queries and keys lie.
  * False: *reason says why not.  A request that is not posted need not be undone, but for the chunk.
  */
 extern bool GgAskBegin(GgShare *share, const gg_request *request, GgReason *reason);
@@ -37,8 +37,8 @@ extern bool GgAskBegin(GgShare *share, const gg_request *request, GgReason *reas
 /*
  * Post n requests, each to another device, do what is to be done meanwhile, and wait for all of
  * them; interruptible.  Slots and chunks of those that are answered belong to this process, which
- * has to give the chunks back.  Those of the others do not any more.  False: some were not, *failed
- * is the last of them, and *reason says why.
+ * has to give the chunks back.  Those of the others do not any more.  False: *failed is the last
+ * that was not answered, or the first that could not be posted, and *reason says why.
  */
 extern bool GgAskAndWait(GgShare *shares, int n, const GgMeanwhile *meanwhile, GgReason *reason,
 						 int *failed);

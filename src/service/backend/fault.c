@@ -17,7 +17,7 @@
 
 #define STEP_US			1000
 
-/* The metapage is locked, so no interrupts are served. */
+/* Rest until HELD_XIDS were assigned.  The metapage is locked, so no interrupts are served. */
 static void
 Hold(void)
 {
@@ -49,7 +49,7 @@ GgHold(GgFault fault)
 	(void) DirectFunctionCall2(pg_advisory_unlock_int4, Int32GetDatum(0), key);
 }
 
-/* An engine's callback does not throw, so this does not serve what interrupts it. */
+/* Rest until an interrupt would end the statement.  It is not served: a callback does not throw. */
 static void
 RestUntilEnded(void)
 {
@@ -68,7 +68,7 @@ GgLearnFault(void)
 
 /*
  * As many slices would, this looks for interrupts all the time, and whether somebody wants the
- * database.  An engine's callback holds interrupts.
+ * database.  It rests only within an engine's callback, which holds interrupts.
  */
 void
 GgWithinFault(void)
@@ -93,7 +93,7 @@ GgWithinLockedFault(void)
 		elog(ERROR, "gpugraph.fault: a merge within another one fails");
 }
 
-/* The engine looks every 100 ms whether it has to return.  This one does not, until a cancel. */
+/* An engine looks every 100 ms whether it has to return; here it rests until a cancel. */
 void
 GgWithinEndedFault(void)
 {

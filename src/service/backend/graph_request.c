@@ -8,7 +8,7 @@
  * DSM segment, and is reserved before it is touched.
  *
  * A process has one graph under way, or two: a merge that is done within another one asks another
- * device.  Whether an error or its own end takes it from the job, the job is flagged, and the
+ * device.  Where an error, or its end, takes the process from a job, the job is flagged, and the
  * device stops.
  */
 #include "base/temp_file.h"
@@ -83,7 +83,7 @@ LayOut(GgGraphLayout *layout, Size most, Size row_bytes, uint32 degree)
 	layout->bytes = at;
 }
 
-/* No device works on it any more. */
+/* Note that no device works on this memory any more. */
 static void
 Forget(GgSharedRows *shared)
 {
@@ -331,7 +331,7 @@ GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data, const gg_build_par
 	{
 		*number = shared->number;
 		status = Await(shared, data, control, graph);
-		/* one that is lost may still write into that memory */
+		/* a device that is lost may still write into the memory, so no other is asked */
 		if (status.code != GG_EDEVICE_MEMORY)
 			break;
 	}

@@ -3,10 +3,10 @@
  *		Is an index on a device?  The table of residents as queries see it.
  *
  * A backend looks up (locator, instance) in each device's table, under its lock in share mode.
- * Tables are so short that this takes a few comparisons.  It writes nothing there but the time of
- * use and, by compare-and-swap, that a refresh is wanted.  A request for a load takes the lock
- * exclusively, makes an entry WANTED, and wakes the worker, which does everything else (resident.c,
- * resident_load.c).
+ * Tables are so short that this takes a few comparisons.  The backend writes little there: the time
+ * of use, counts, the index's oid and option, a flip that it saw and, by compare-and-swap, that a
+ * refresh is wanted.  A request for a load takes the lock exclusively, makes an entry WANTED, and
+ * wakes the worker, which does everything else (resident.c, resident_load.c).
  *
  * What a resident may be used for:
  *
@@ -21,8 +21,8 @@
  * itself.
  *
  * Several devices may have copies.  A query goes to the one that the fewest wait for, by its speed,
- * of those that have most of the index.  Copies that are not ready, and that have failed the query,
- * are passed over.
+ * of those that have most of the index.  Copies that are not ready are passed over, and so are
+ * devices that have failed the query.
  *
  * A resident is to be refreshed when it is of an older generation; when VACUUM has cleared rows of
  * the delta, which would take the place of others in the answer; and when the delta has grown by so
@@ -156,7 +156,7 @@ RefreshPays(const GgResident *resident, const GgMetaPageData *meta)
 	uint64		patience_us = REFRESH_MIN_MS * UINT64CONST(1000);
 	uint64		now = GgNowMicros();
 
-	/* a new generation, or rows cleared, in any case; a longer delta when it is long enough */
+	/* a new generation or cleared rows always count, a longer delta from REFRESH_PAGES on */
 	if (same_generation && !HasClearedRows(resident, meta) &&
 		UncoveredPages(resident, meta) < REFRESH_PAGES)
 		return false;
@@ -165,7 +165,7 @@ RefreshPays(const GgResident *resident, const GgMetaPageData *meta)
 	return now >= resident->retry_us && now >= resident->refreshed_us + patience_us;
 }
 
-/* since_us: as in GgLookupOnce(). */
+/* Ask for a refresh of a READY entry, if it is due.  since_us: as in GgLookupOnce(). */
 static void
 AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, GgAsker asker,
 			  uint64 since_us)
@@ -201,7 +201,7 @@ ReferTo(int number, uint32 entry, const GgContents *contents, uint64 generation,
 
 	/*
 	 * A version made since the scan read the metapage may cover pages that the scan does not know.
-	 * It measures the delta itself then.
+	 * The scan measures the delta itself then.
 	 */
 	ref->delta_pages = 0;
 	if (generation == meta->generation && contents->delta_first == GgDeltaFirst(meta) &&
@@ -243,7 +243,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 	{
 		if (UsePrevious(number, entry, meta, ref))
 			return true;
-		/* a caller that waits would wait for ever */
+		/* with GG_REASON_LOADING a caller that waits would wait for ever */
 		if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
 			*reason = resident->reason;
 		else if (resident->key.generation > meta->generation)
@@ -274,7 +274,7 @@ typedef struct Copy
 {
 	Found		found;
 	GgResidentRef ref;			/* FOUND_USABLE */
-	bool		current;		/* it has all that there is to load */
+	bool		current;		/* GgIsCurrent() */
 	bool		part;			/* it has what others lack */
 	uint32		waiting;		/* queries under way with the device */
 	GgObstacle	obstacle;
@@ -344,10 +344,9 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 }
 
 /*
- * Is a device's copy better than the best one so far?  A copy that is ready is, whatever becomes of
- * others.  Of those that are, the one with most segments is, then the one with most rows, which the
- * fewest queries wait for.
- * gpugraph_prewarm() wants the one that has all.
+ * Is a device's copy better than the best one so far?  A usable one is better than any other.  Of
+ * two usable ones gpugraph_prewarm() takes the one that is up to date.  Else the better one is no
+ * part, or has more segments, or has rows of more of them, or has fewer queries to answer.
  */
 static bool
 IsBetter(const Copy *copy, const Copy *best, GgAsker asker)

@@ -77,7 +77,7 @@ ReportFailure(Relation index, const GgObstacle *obstacle)
 }
 
 /*
- * No device can hold the index, so the CPU answers: read its blocks into shared buffers, as many
+ * No device is up, so the CPU answers: read the index's blocks into shared buffers, as many
  * as there are buffers.  Returns their bytes.
  */
 static uint64
@@ -182,7 +182,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 /* ---- gpugraph_evict() ------------------------------------------------------------ */
 
 /*
- * Evict what a device holds or wants of a relation's file.  True when there was something.
+ * Evict what a device holds or wants of a relation's file.  True: something was READY or LOADING.
  * *pending: some of it is still on its way out.
  */
 static bool

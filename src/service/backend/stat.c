@@ -5,7 +5,7 @@
  *
  * A query counts itself with two atomic additions, and its backend remembers where its indexes'
  * counters are.  The table has room for gg_service->index_slots indexes of all databases.
- * Indexes that find none are counted together, in the row without a name.
+ * Indexes that find no place are counted together, in the row without a name.
  *
  * PostgreSQL's own statistics have an entry of each index that has a place here.  It goes with the
  * index, in other databases and on a standby, too.  So who reads the table, or finds no room in it,
@@ -97,7 +97,7 @@ FindCounters(uint64 key)
 
 	if (found != NULL)
 		return found;
-	/* made now, since PostgreSQL makes it some time after the query, if at all */
+	/* make its entry now: PostgreSQL makes it some time after the query, if at all */
 	(void) pgstat_get_entry_ref(PGSTAT_KIND_RELATION, MyDatabaseId, (Oid) key, true, NULL);
 	for (int i = 0; i < MAX_PROBES && full; i++)
 		GiveBack(&stats->slots[(start + i) % gg_service->index_slots]);
@@ -187,7 +187,7 @@ HistogramArray(const uint64 *histogram)
 										   TYPALIGN_DOUBLE));
 }
 
-/* The same for times, by powers of two. */
+/* A histogram of times as an array, one bucket for each power of two. */
 static Datum
 TimeArray(const uint64 *histogram)
 {
@@ -320,9 +320,9 @@ typedef struct Held
 	int			device;			/* CUDA's number */
 	GgResident	resident;
 	uint32		place;			/* of the device, as a bit */
-	/* where the entry is shown, of all that have a copy: */
-	uint32		ready;			/* such bits */
-	int			segments[GG_MAX_DEVICES];	/* that each of these has, by place */
+	/* of the entry that is shown: what all devices have that have a READY copy */
+	uint32		ready;			/* their places, as bits */
+	int			segments[GG_MAX_DEVICES];	/* how many each of them has, by place */
 	bool		shown;
 } Held;
 
@@ -347,7 +347,7 @@ QueriesOf(GgIndexCounters *counters, int reason)
 	return counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[reason]) : 0;
 }
 
-/* Something of each of the devices that a bitmap names: of all, by place. */
+/* An array of the values of the devices that a bitmap names; of_each: those of all, by place. */
 static Datum
 DeviceArray(uint32 devices, const int *of_each)
 {
@@ -532,7 +532,7 @@ FindLatest(Held *held, int nheld, Oid database, Oid relation)
 	return best;
 }
 
-/* No other row is to show these. */
+/* Mark the entries of an index as shown: no other row is to show them. */
 static void
 MarkShown(Held *held, int nheld, Oid database, Oid relation)
 {
@@ -658,7 +658,7 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	if (gg_service == NULL)
 		PG_RETURN_VOID();
 
-	/* the count comes first: who sees it looks its place up anew, which another index may take */
+	/* first count the reset: who sees that looks its place up anew, as another index may take it */
 	stats = gg_service->index_stats;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);

@@ -31,7 +31,7 @@
  */
 #define BUILDER_MOST_US		10000000
 
-/* The same where several devices are to have it: a flip does not wait for one that is slow. */
+/* As BUILDER_MOST_US, of a merge for several devices: a flip does not wait for a slow one. */
 #define OTHER_MOST_US		3000000
 
 /* How often a loader looks whether another session wants its database. */
@@ -58,7 +58,7 @@ GgLoadIsOpen(const GgLoad *load)
 
 /* ---- giving up ------------------------------------------------------------ */
 
-/* Atomics only, because this is also called while a process ends. */
+/* Takes no lock and throws nothing, because this is also called while a process ends. */
 void
 GgLoadGiveUp(GgLoad *load, bool quiet, int sqlerrcode, const char *error)
 {
@@ -251,7 +251,7 @@ GgLoadWaitUntilOpen(GgLoad *load)
 static GgLoad *pending_loads = NULL;
 
 /*
- * This process has nothing more to do with the load. pending_loads keeps what has to go if the
+ * This process has nothing more to do with the load.  pending_loads keeps what has to go if the
  * transaction aborts.
  */
 static void
@@ -273,8 +273,8 @@ Abandon(GgLoad *load)
 }
 
 /*
- * The transaction ends.  Its unfinished loads are given up, and on abort also finished ones, whose
- * relation nobody will ever see.
+ * A (sub)transaction ends.  On abort its unfinished loads are given up, and what finished ones made
+ * READY is evicted.  On commit its loads go to the parent, or their handles are freed.
  */
 static void
 EndPending(bool commit, SubTransactionId subxact, SubTransactionId parent)
@@ -480,7 +480,7 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, const floa
 			load->entry = entry;
 			load->use = resident->use;
 			GgLoadJobOf(load)->ahead = true;
-			/* the first of several holders suffers it */
+			/* the first of several devices suffers the fault */
 			GgLoadJobOf(load)->fault = load->other == NULL ? gg_fault : GG_FAULT_NONE;
 			GgLoadDescribe(GgLoadJobOf(load), index, meta, mean);
 			GgMarkKept(resident, meta->generation - 1, GgLoadJobOf(load));
@@ -587,7 +587,10 @@ GgLoadWrite(GgLoad *loads, uint32 list, gg_part part, uint64 offset, const void 
 		WriteTo(load, list, part, offset, data, bytes);
 }
 
-/* A worker that has failed ends its loads only when its successor starts, maybe a minute later. */
+/*
+ * Wait until the load has ended, or its device is not up: a worker that has failed ends its loads
+ * only when its successor starts, maybe a minute later.
+ */
 static void
 WaitUntilEnded(GgLoad *load)
 {

@@ -26,10 +26,10 @@ struct GgLoad
 	bool		helper;			/* not the reader that opens and finishes the load */
 	bool		in_unit;		/* a unit is claimed, and not handed over yet */
 	bool		builder;
-	bool		ahead;			/* a merge's: what is there stays until it is READY */
+	bool		ahead;			/* a merge's, which brings a version ahead of its flip */
 	bool		finishing;		/* builders: all was written */
 	bool		let_go;			/* builders: the worker knows that we are through with it */
-	SubTransactionId subxact;	/* builders: what it goes with */
+	SubTransactionId subxact;	/* builders: the subtransaction that it ends with */
 	GgLoad	   *next;			/* builders: pending_loads */
 	GgLoad	   *other;			/* of the same contents, to another device */
 	uint64		step_us;		/* builders: how long a step of it may take */
@@ -84,7 +84,7 @@ extern void GgLoadFreeChunk(GgLoad *load);
 /* Entry point of dynamic workers; the argument is (device << 8 | load). */
 extern PGDLLEXPORT void GgLoaderMain(Datum arg);
 
-/* Start one; false when no background worker is free.  device: its place in gg_service->devices. */
+/* Start a loader; false: no background worker is free.  device: place in gg_service->devices. */
 extern bool GgStartLoader(int device, int load, uint32 serial, bool helper,
 						  BackgroundWorkerHandle **handle);
 

@@ -294,7 +294,7 @@ Describe(GgReader *reader, Relation index)
 	return GgWordMove(&job->word, load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
 }
 
-/* Open the index and read its metapage; the first reader also describes the load.  False: over. */
+/* Open the index and read its metapage; the first reader also describes the load.  False: stop. */
 static bool
 Prepare(GgReader *reader)
 {
@@ -467,8 +467,8 @@ GgLoaderMain(Datum arg)
 	if (GgLoadStateOf(&my_load) == GG_LOAD_FREE)
 		return;
 	/*
-	 * Before any lock is taken, as in parallel workers.  Without its first reader the load is
-	 * over.
+	 * A helper joins before it takes any lock, as parallel workers do.  Without its first reader
+	 * the load is over.
 	 */
 	if (extra.helper && !BecomeLockGroupMember(GetPGProcByNumber(extra.leader), extra.leader_pid))
 		return;
@@ -480,8 +480,8 @@ GgLoaderMain(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(job->database, InvalidOid, 0);
 
 	/*
-	 * From PostgreSQL 17 on.  It is meant for clients' transactions, and would end every load that
-	 * takes longer, again and again.
+	 * PostgreSQL has this setting from 17 on.  It is meant for clients' transactions, and would end
+	 * every load that takes longer, again and again.
 	 */
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);

@@ -187,7 +187,7 @@ CopyDeltaRows(const GgMetaPageData *meta, Page page, char *out)
 	return alive;
 }
 
-/* Copy the heads of these rows, or one of their words; both have 8 bytes. */
+/* Copy the heads of the rows that start on a delta page, or a word of each: 8 bytes a row. */
 static void
 CopyDeltaWords(const GgMetaPageData *meta, Page page, const GgUnit *unit, uint64 *out)
 {
@@ -244,7 +244,7 @@ PutNoRows(const GgMetaPageData *meta, gg_part part, char *out)
 
 /*
  * Read the rows of a run of full delta pages, or their heads, or a word of each; returns their
- * bytes, 0 as above.
+ * bytes, 0 when a page is not what it should be.
  */
 static uint64
 ReadDeltaUnit(GgReader *reader, Relation index, const GgUnit *unit, char *chunk, uint64 *offset)

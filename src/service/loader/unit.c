@@ -50,7 +50,7 @@ FindInArray(const GgLoadJob *job, uint64 bytes, uint32 *u, GgUnit *unit)
 	return true;
 }
 
-/* Find it among what a device needs of a segment. */
+/* Find unit number *u among what a device needs of a segment, as FindInArray() does. */
 static bool
 FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList *list, uint32 *u,
 			  GgUnit *unit)
@@ -96,7 +96,7 @@ FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList
 		FindInArray(job, ((uint64) list->n + 1) * sizeof(uint32), u, unit);
 }
 
-/* Find it among what is new of the delta: its rows, then their heads, then each of their words. */
+/* Find unit number *u among what is new of the delta: rows, then heads, then each of the words. */
 static bool
 FindInDelta(const GgLoadJob *job, const GgMetaPageData *meta, uint32 *u, GgUnit *unit)
 {

@@ -45,13 +45,13 @@ typedef struct GgReader
 /* Unit number u of a load; false when there are fewer. */
 extern bool GgFindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, GgUnit *unit);
 
-/* How many there are; *npages: their pages. */
+/* Count the units of a load; *npages: their pages. */
 extern uint32 GgCountUnits(const GgLoadJob *job, const GgMetaPageData *meta, uint64 *npages);
 
 /* Take the next unit of a load: its number, or total when there is none left. */
 extern uint32 GgClaimUnit(GgLoadJob *job, uint32 serial, uint32 total);
 
-/* One more unit was handed over. */
+/* Count one more unit as handed over. */
 extern void GgCountFilled(GgLoadJob *job, uint32 serial);
 
 /* ---- read_unit.c ----------------------------------------------------------------- */

@@ -10,12 +10,12 @@
 #include "port/atomics.h"
 #include "utils/timestamp.h"
 
-/* Powers of two of microseconds (times) or queries (batches). */
+/* A histogram's buckets are powers of two: of microseconds (times) or queries (batches). */
 #define GG_HISTOGRAM_BUCKETS 32
 /* For times: four buckets per power of two, so that percentiles are off by a quarter at most. */
 #define GG_TIME_BUCKETS		(4 * GG_HISTOGRAM_BUCKETS)
 
-/* The worker alone writes these; a reader may see a count that is a moment old. */
+/* The device's worker alone writes this struct; a reader may see a count that is a moment old. */
 typedef struct GgDeviceStats
 {
 	uint64		queries;
@@ -29,9 +29,9 @@ typedef struct GgDeviceStats
 	uint64		refreshes;
 	uint64		evictions;
 	uint64		failed_loads;
-	uint64		merges;			/* whose graph was built here */
-	double		merge_seconds;	/* that these took */
-	/* kept over restarts and resets of the rest */
+	uint64		merges;			/* graphs built here for merges */
+	double		merge_seconds;	/* that graphs for merges took */
+	/* gpugraph_stat_reset() zeroes only what lies before restarts */
 	uint64		restarts;
 	TimestampTz started;		/* of the live worker */
 	TimestampTz last_error_at;
@@ -42,7 +42,7 @@ typedef struct GgDeviceStats
 	TimestampTz reset_at;
 } GgDeviceStats;
 
-/* Bucket of a time: its leading three bits; buckets 0 to 3 are the times 0 to 3. */
+/* The bucket of a time, by its highest bit and the two below; times 0 to 3 have buckets 0 to 3. */
 static inline int
 GgTimeBucket(uint64 us)
 {
@@ -74,8 +74,8 @@ GgHistogramAdd(uint64 *histogram, uint64 value)
 }
 
 /*
- * Counters of queries by index, of all databases; see stat.c.  As many as there are entries of
- * residents, but no fewer than these.
+ * Queries are counted by index, for indexes of all databases (stat.c).  There are twice as many
+ * places as a device has entries of residents (IndexSlots()), but no fewer than this.
  */
 #define GG_LEAST_INDEX_SLOTS	1024
 

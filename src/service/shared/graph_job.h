@@ -6,8 +6,8 @@
  * The job's word (word.h) has these states.  Who may change them:
  *
  *	FREE -> ASKED			the process that asks, under device->lock
- *	ASKED -> GRANTED		the worker: there is memory on the device, and a thread has begun
- *	GRANTED -> DONE			the thread
+ *	ASKED -> GRANTED		the worker: there is memory on the device; it starts a thread next
+ *	GRANTED -> DONE			the thread; the worker where no thread can be started
  *	ASKED, DONE -> ENDED	the worker: the outcome is there
  *	ENDED -> FREE			the process that asked; the worker when the ORPHAN flag is set
  *
@@ -35,8 +35,8 @@ typedef enum GgGraphState
 #define GG_GRAPH_ORPHAN		0x20
 
 /*
- * Where things lie in the memory that both map, a file without a name: offsets in bytes.  The rows
- * are at 0.
+ * Where things lie in the memory that the process and the worker's thread map, a file without a
+ * name: offsets in bytes.  The rows are at 0.
  */
 typedef struct GgGraphLayout
 {
@@ -57,9 +57,9 @@ typedef struct GgGraphJob
 	int			owner;			/* its process id */
 	uint32		procno;
 	int			fault;			/* GgFault */
-	int			fd;				/* its descriptor of the file ... */
-	uint64		file_device;	/* ... whose identity is this */
-	uint64		file_number;
+	int			fd;				/* the owner's descriptor of the file */
+	uint64		file_device;	/* st_dev of the file */
+	uint64		file_number;	/* st_ino of the file */
 	GgGraphLayout layout;
 	gg_dataset	data;			/* but for the rows' address */
 	uint32		length;			/* of the lists; 0: there are none, and the graph is built anew */

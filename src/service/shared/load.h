@@ -5,7 +5,7 @@
  * A load's word (word.h) has these states.  Who may change them:
  *
  *	FREE -> ASSIGNED		under device->lock: the worker, which then starts a loader, or
- *							GgLoadBegin()
+ *							a builder (GgLoadBegin(), GgLoadAhead())
  *	ASSIGNED -> SHAPED		the owner: it has filled in what is to be loaded
  *	SHAPED -> CREATE		the worker: there is room
  *	CREATE -> OPEN			the upload thread: it has the device memory, and chunks are accepted
@@ -13,7 +13,8 @@
  *	FINISH -> DONE			the upload thread: searchable
  *	CREATE, OPEN, FINISH -> BROKEN		the upload thread: an engine error, or the ABORT flag; it
  *							has given the memory back
- *	BROKEN -> SHAPED		the worker, once: it made more room
+ *	BROKEN -> SHAPED		the worker: it takes another form, has made more room (once), or
+ *							leaves a segment out
  *	ASSIGNED, SHAPED, BROKEN, DONE -> ENDED		the worker: the entry has the outcome
  *	ENDED -> FREE			the owner; the worker when the ORPHAN flag says that there is no owner
  *							any more
@@ -50,8 +51,8 @@ typedef enum GgChunkState
 typedef struct GgStageChunk
 {
 	pg_atomic_uint32 state;		/* GgChunkState */
-	uint32		load;			/* number and ... */
-	uint32		serial;			/* ... serial of the GgLoadJob */
+	uint32		load;			/* number of the GgLoadJob */
+	uint32		serial;			/* serial of the GgLoadJob */
 	uint32		list;
 	uint32		part;			/* gg_part */
 	uint64		offset;
@@ -65,9 +66,9 @@ typedef struct GgStageChunk
 typedef struct GgLoadList
 {
 	uint32		segment;		/* GgSegment.id; GG_NO_SEGMENT: the delta */
-	uint32		graph;			/* GgGraphId(); of the delta likewise */
+	uint32		graph;			/* GgGraphId(); GG_NO_SEGMENT: the delta */
 	bool		kept;			/* the version to be replaced has it already */
-	bool		left_out;		/* there is no room for it */
+	bool		left_out;		/* not brought: no room, or left to others */
 	bool		rowless;		/* the index has codes alone, and so has any device */
 	bool		by_codes;		/* codes are brought, in the place of rows */
 	bool		halved;			/* rows that are brought are kept in half precision */
@@ -85,19 +86,19 @@ typedef struct GgLoadJob
 	pg_atomic_uint64 claimed;	/* (serial, units that a reader took) */
 	pg_atomic_uint64 filled;	/* (serial, units handed to the upload) */
 
-	/* from the worker, or GgLoadBegin() */
+	/* from the worker, or the builder */
 	uint32		entry;
 	uint32		use;
 	bool		refresh;
 	bool		ahead;			/* by a merge: the contents of a generation to come */
-	bool		grow;			/* also what the version to be replaced lacks */
-	bool		partial;		/* the worker's: there is no room for the whole */
+	bool		grow;			/* it also brings what the version to be replaced lacks */
+	bool		partial;		/* the worker's: it need not bring the whole index */
 	bool		forced;
 	bool		replica;		/* evicts nothing */
 	bool		part;			/* GgResident.part */
-	int32		devices;		/* GgResident.devices */
+	int32		devices;		/* GgResident.devices; set by GgLoadDescribe() */
 	int32		fault;
-	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */
+	int32		owner;			/* process id of a builder or staying loader; else 0 */
 	Oid			database;
 	Oid			relation;
 	uint64		began_us;
@@ -107,20 +108,20 @@ typedef struct GgLoadJob
 	char		name[NAMEDATALEN];
 	uint64		delta_first;
 	uint32		delta_pages;
-	uint32		delta_kept;		/* of these, the first ones come from ... */
-	uint32		delta_serial;	/* ... this version of the resident, if it is still there, ... */
-	uint32		delta_skip;		/* ... and lie there behind so many other pages */
+	uint32		delta_kept;		/* of delta_pages, the first: the device copies them */
+	uint32		delta_serial;	/* version that has delta_kept, if it is still there */
+	uint32		delta_skip;		/* other pages before delta_kept in that version */
 	uint64		vacuum_epoch;
 	uint32		nsegments;
 	uint32		nlists;
 	GgLoadList	lists[GG_SERVE_MAX_LISTS];
-	bool		centred;		/* codes are, by mean; shapes lack it */
+	bool		centred;		/* codes are centred by mean[], which shapes lack */
 	float		mean[GG_MAX_DIM];
 
 	/* why it failed; from the process that sets the ABORT flag first, or from the worker */
-	bool		quiet;			/* nothing to report: the index is gone or has changed */
+	bool		quiet;			/* nothing to report, as where the index is gone */
 	GgReason	reason;
-	bool		corrupt;		/* the index is */
+	bool		corrupt;		/* the index is corrupt */
 	char		error[GG_LOAD_ERROR];
 } GgLoadJob;
 
@@ -205,7 +206,7 @@ GgDropDelta(GgLoadJob *job)
 
 /* ---- the delta's part of a load -------------------------------------------------- */
 
-/* Full pages of a delta: whole rows, and no page that an insert may still append to. */
+/* Count the full pages of a delta: they have whole rows, and no insert may append to them. */
 static inline uint32
 GgFullDeltaPages(const GgMetaPageData *meta)
 {

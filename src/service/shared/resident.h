@@ -10,7 +10,7 @@
 #include "port/atomics.h"
 #include "utils/timestamp.h"
 
-/* Bytes of what is said of a load that failed: with the names of index and block. */
+/* Bytes of the message of a load that failed, which may name index and block. */
 #define GG_LOAD_ERROR		256
 
 /*
@@ -35,7 +35,7 @@ typedef enum GgResidentState
 	GG_RESIDENT_LOADING,
 	GG_RESIDENT_READY,
 	GG_RESIDENT_FAILED,			/* not tried again before retry_us */
-	GG_RESIDENT_EVICTING		/* no new queries; goes when the last batch in flight has ended */
+	GG_RESIDENT_EVICTING		/* no new queries; goes when no load or batch in flight names it */
 } GgResidentState;
 
 /* What a version of a resident has, as queries see it. */
@@ -62,22 +62,22 @@ typedef struct GgResident
 	GgResidentKey key;			/* instance 0: preloaded, not known before it is opened */
 	Oid			database;
 	Oid			relation;
-	char		name[NAMEDATALEN];	/* of the index; "" until a loader opened it */
+	char		name[NAMEDATALEN];	/* of the index; "": preloaded, not yet opened */
 	pg_atomic_uint32 refresh;	/* READY: 0, GG_REFRESH_WANTED or _LOADING */
 	bool		forced;			/* at any cost: see GG_ASKED_BY_MAINTAINER */
 	bool		grow;			/* the refresh is to bring segments that are missing */
 	bool		replica;		/* another device has a copy that is not marked so; replica.c */
-	bool		part;			/* it is to have what no other device has, but for the delta */
+	bool		part;			/* it is a part: segments that no other device has, no delta */
 	int32		devices;		/* the index's option, as last seen */
-	bool		offers;			/* another device is to have this graph in its place: */
-	uint32		offered;
-	int32		taker;			/* that device's place in gg_service->devices, and ... */
-	uint64		taker_epoch;	/* ... of its worker */
+	bool		offers;			/* another device is to take over a segment */
+	uint32		offered;		/* GgGraphId() of that segment */
+	int32		taker;			/* the other device's place in gg_service->devices */
+	uint64		taker_epoch;	/* of the taker's worker */
 	uint64		offered_us;
-	uint64		replicate_us;	/* when the next replica may be asked for */
+	uint64		replicate_us;	/* when the next copy may be asked for, or segment offered */
 	int32		fault;			/* GgFault, of the request */
 	GgContents	now;			/* of the version that queries go to */
-	uint64		vacuum_epoch;	/* that the delta was read in */
+	uint64		vacuum_epoch;	/* the index's when the delta was read */
 
 	/*
 	 * The version before.  A merge brings its version ahead of the flip of the index's directory.
@@ -85,15 +85,15 @@ typedef struct GgResident
 	 */
 	GgContents	previous;
 	uint64		previous_generation;
-	pg_atomic_uint64 flipped_us;	/* when the directory became the one that a version which
-									 * came ahead is for; 0 before */
+	pg_atomic_uint64 flipped_us;	/* when the flip that the current version came ahead of
+									 * was noted; 0: not yet */
 	uint64		bytes;
 	uint64		missing_bytes;	/* that the segments that are missing would take */
 	uint64		host_bytes;		/* pinned memory of the host, with rows of coded segments */
 	pg_atomic_uint64 used;		/* for LRU: a clock that ticks with every query of the device */
 	pg_atomic_uint64 queries;	/* that looked for the index here */
-	uint64		cooled_queries;	/* as many of them are in ... */
-	double		heat;			/* ... the worker's: each counts half as much after GG_COOL_MS */
+	uint64		cooled_queries;	/* as many of the queries are in heat */
+	double		heat;			/* the worker's: a query counts half after GG_COOL_MS */
 	uint64		grow_us;		/* when it may grow next */
 	uint64		rested_us;		/* from when on it may be evicted: GG_REST */
 	TimestampTz loaded_at;
@@ -107,9 +107,9 @@ typedef struct GgResident
 	uint32		failures;		/* in a row */
 	TimestampTz failed_at;		/* the last of them */
 	uint64		failed_us;
-	uint64		retry_us;		/* FAILED, and of a refresh that failed */
+	uint64		retry_us;		/* when what failed, a load or refresh, may be tried again */
 	GgReason	reason;			/* FAILED: GG_REASON_MEMORY or GG_REASON_FAILED */
-	bool		corrupt;		/* FAILED: so is the index */
+	bool		corrupt;		/* FAILED: the index is corrupt */
 	char		error[GG_LOAD_ERROR];	/* of the last load or refresh that failed */
 } GgResident;
 
@@ -117,8 +117,9 @@ typedef struct GgResident
 #define GG_REFRESH_LOADING	2
 
 /*
- * What entries are found by, apart from them: a search of a thousand entries reads 8 kB, and not a
- * megabyte.  Written with the entry (GgTagEntry), and means nothing where that is FREE.
+ * What an entry is found by.  Tags lie apart from entries: a search of a thousand reads 8 kB, and
+ * not a megabyte.  A tag is written with its entry (GgTagEntry()), and means nothing where that is
+ * FREE.
  */
 typedef struct GgResidentTag
 {
@@ -157,8 +158,8 @@ GgEntryOf(uint32 place)
 #define GG_REPLACED_MS		5
 
 /*
- * One that was replaced ahead of a flip, until the flip was noted.  A flip that did not come
- * within this time will not come: the merge has failed.
+ * A version that was replaced ahead of a flip answers until the flip was noted.  A flip that did
+ * not come within this time will not come: the merge has failed.
  */
 #define GG_AHEAD_MS			5000
 

@@ -18,7 +18,7 @@
 
 typedef struct GgRingCell
 {
-	pg_atomic_uint32 sequence;	/* position: free for it; position + 1: holds its entry */
+	pg_atomic_uint32 sequence;	/* position p: free for entry p; p + 1: holds entry p */
 	uint32		slot;
 	uint32		ticket;			/* the low half of the slot's */
 } GgRingCell;
@@ -36,8 +36,8 @@ typedef struct GgRing
 } GgRing;
 
 /*
- * Places for four queries per slot: three given up and one live, before the worker has looked at
- * any.
+ * How many cells a ring has: for four queries per slot, of which three may be given up and one live
+ * before the worker has looked at any.
  */
 static inline uint32
 GgRingCells(uint32 nslots)
@@ -69,7 +69,7 @@ GgRingInit(GgRing *ring, uint32 nslots)
 		pg_atomic_init_u32(&ring->cells[i].sequence, i);
 }
 
-/* False when the ring is full. */
+/* Put a slot's number and ticket into the ring; false when it is full. */
 static inline bool
 GgRingPush(GgRing *ring, uint32 slot, uint32 ticket)
 {
@@ -102,7 +102,7 @@ GgRingEmpty(GgRing *ring)
 	return pg_atomic_read_u32(&ring->cells[ring->head & ring->mask].sequence) != ring->head + 1;
 }
 
-/* Worker only. */
+/* Take the oldest entry; false when there is none.  Worker only. */
 static inline bool
 GgRingPop(GgRing *ring, uint32 *slot, uint32 *ticket)
 {

@@ -35,7 +35,7 @@ extern GgService *gg_service;
 /* From _PG_init: defines settings; when preloaded also registers hooks and workers. */
 extern void GgServiceInit(void);
 
-/* start.c: a background worker of a database, which ends for good; the caller changes the rest */
+/* start.c: fill in a worker with a database and no restart, which the caller may change */
 extern void GgDescribeWorker(BackgroundWorker *worker, const char *type, const char *function,
 							 Datum arg);
 
@@ -45,15 +45,18 @@ extern void GgReloadSettings(void);
 /* ---- fault.c --------------------------------------------------------------- */
 
 /*
- * For tests: blocks are to be given back under this parked id.  Returns the one to use, and the
- * record comes next.
+ * For tests, called before the record by which blocks are given back, parked under xid: it may
+ * rest.  Returns the id to park them under.
  */
 extern uint64 GgParkingFault(uint64 xid);
 
-/* For tests: in an engine's callback while edges are learned. */
+/* For tests, called in an engine's callback while edges are learned: it may rest. */
 extern void GgLearnFault(void);
 
-/* For tests, of a merge within an engine call: between slices, under the metapage lock, ended */
+/*
+ * For tests of a merge within another one's engine call: called between its slices, under the
+ * metapage's lock, and when an error has ended it.
+ */
 extern void GgWithinFault(void);
 extern void GgWithinLockedFault(void);
 extern void GgWithinEndedFault(void);
@@ -93,14 +96,15 @@ GgIsChoice(GgReason reason)
 extern const char *GgReasonText(GgReason reason);
 
 /*
- * An error under gpugraph.engine = cuda, unless the reason is a choice (GgIsChoice())
+ * Throw an error under gpugraph.engine = cuda, unless the reason is a choice (GgIsChoice())
  * and no failure.
  */
 extern void GgRequireDevice(Relation index, GgReason reason);
 
 /*
- * The CPU answers a query for this reason: an error as above; else, where the reason is a
- * failure, one LOG line per reason and minute in the whole server.
+ * The CPU answers a query for this reason: throw as GgRequireDevice() does.  Else write one LOG
+ * line per reason and minute in the whole server, but none for a choice, nor for NO_SERVICE,
+ * LOADING, NOT_RESIDENT and CODED.
  */
 extern void GgFallBack(Relation index, GgReason reason);
 
@@ -111,16 +115,16 @@ extern void GgCountQuery(Oid index, GgReason reason, uint64 rows);
 typedef struct GgIndexStat
 {
 	bool		up;				/* a device works */
-	const char *state;			/* of the index there, as in gpugraph_stat_index; NULL: absent */
-	bool		ready;			/* devices answer its queries ... */
-	uint32		missing;		/* ... but for these of its segments (bitmap) */
-	uint32		rowless;		/* they walk these alone (bitmap) */
-	int			device;			/* the number of the one with the state */
+	const char *state;			/* of the index on it, as in gpugraph_stat_index; NULL: absent */
+	bool		ready;			/* devices answer its queries */
+	uint32		missing;		/* bitmap of its segments that no device has */
+	uint32		rowless;		/* bitmap of those of which devices have codes alone */
+	int			device;			/* number of the device that `state` is of */
 	GgReason	failure;		/* why the state is "failed" */
 	bool		counted;		/* the counts are of this index alone */
 	uint64		queries_gpu;
 	uint64		queries_cpu;
-	uint64		missed;			/* of these, those that a device should have answered */
+	uint64		missed;			/* of queries_cpu, what a device should have answered */
 } GgIndexStat;
 
 extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
@@ -139,7 +143,7 @@ typedef struct GgForms
 	uint32		halved;			/* of float32 rounded to half precision: distances are of these */
 } GgForms;
 
-/* Use these lists of other devices, too, which have what the first one lacks. */
+/* Add to *forms these lists of another device, which has what the first one lacks. */
 static inline void
 GgAddForms(GgForms *forms, const GgForms *others, uint32 lists)
 {
@@ -165,8 +169,8 @@ typedef struct GgResidentRef
 {
 	/* the caller's; a look-up leaves them as they are */
 	uint32		avoid;			/* bitmap of devices that failed the query; see GgAskAnother() */
-	uint32		answered;		/* bitmap of segments whose lists the last request has, and ... */
-	bool		delta_answered; /* ... the delta's: they are not asked for again */
+	uint32		answered;		/* bitmap of segments whose lists are there: not asked for again */
+	bool		delta_answered; /* the delta's list is there, too */
 
 	int			device;
 	uint32		entry;
@@ -174,14 +178,14 @@ typedef struct GgResidentRef
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
 	uint32		nothers;		/* other devices, which have segments that the first one lacks */
 	GgResidentPart others[GG_MAX_DEVICES - 1];
-	uint32		nreplicas;		/* where there are none of these: devices with all of the first's */
-	GgResidentPart replicas[GG_MAX_DEVICES - 1];	/* ... and in the same form, to share queries */
+	uint32		nreplicas;		/* other devices that have all segments, as the first has */
+	GgResidentPart replicas[GG_MAX_DEVICES - 1];	/* in the same form, to share queries */
 	int			failed;			/* the device that did not answer the last request */
 	GgForms		forms;			/* of all devices that are asked */
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
 
-/* Another request is to be asked. */
+/* Forget which lists were answered: another request is to be asked. */
 static inline void
 GgForgetAnswers(GgResidentRef *ref)
 {
@@ -190,9 +194,9 @@ GgForgetAnswers(GgResidentRef *ref)
 }
 
 /*
- * Is this generation of the index on a device?  If not, and the service is up, a load is asked
- * for (once), and *reason says what stands in the way.  Under gpugraph.engine = cuda this waits
- * for a load under way, interruptibly.
+ * Is there a copy of the index on a device that serves this directory?  *ref tells where.  If not,
+ * *reason says what stands in the way, and a load is asked for (once) where the service is up.
+ * Under gpugraph.engine = cuda this waits for a load under way, interruptibly.
  */
 extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 							 GgReason *reason);
@@ -200,7 +204,7 @@ extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResid
 /* May several devices have an index? */
 extern bool GgMayHaveCopies(void);
 
-/* A query uses a device's copy that an earlier query has looked up. */
+/* Note that a query uses a device's copy that an earlier query has looked up. */
 extern void GgNoteUse(int device, uint32 entry);
 
 /*
@@ -254,8 +258,8 @@ extern void GgServiceAskTogether(const GgAsk *asks, const GgResidentPart *parts,
 								 int n);
 
 /*
- * What one request takes at most, where it asks for nlists lists: how long those of walks may be,
- * how long those without a filter's TIDs, and how many queries there may be for lists of k.
+ * What one request for nlists lists takes at most: the length of lists of walks, the length of deep
+ * lists without a filter's TIDs, and the number of queries where lists are k long.
  */
 extern uint32 GgServiceWalkRoom(uint32 nlists);
 extern uint32 GgServiceDeepRoom(uint32 nlists);
@@ -264,7 +268,7 @@ extern uint32 GgServiceBulkRoom(const GgResidentRef *ref, uint32 dim, uint32 k, 
 /*
  * For background workers, within a transaction.  Does another session have, or want, the database
  * in a way that keeps new sessions out?  DROP DATABASE and the like then wait for five seconds for
- * the sessions that are there, and fail.  Looks ten times per second at most.
+ * the sessions that are there, and fail.  Looks ten times per second at most; false in between.
  */
 extern bool GgDatabaseIsWanted(void);
 
@@ -281,8 +285,8 @@ typedef struct GgBuildDevices
 } GgBuildDevices;
 
 /*
- * Those of the service that are up, where it has several of this engine.  Else one:
- * GG_DEVICE_IN_USE.
+ * Find the devices of a build: those of the service that are up, where several are and it has this
+ * engine.  Else there is one: GG_DEVICE_IN_USE.
  */
 extern void GgFindBuildDevices(const gg_engine *engine, GgBuildDevices *devices);
 
@@ -291,12 +295,12 @@ extern void GgFindBuildDevices(const gg_engine *engine, GgBuildDevices *devices)
  * gpugraph.device_memory, and nine tenths of what is free.  PG_UINT64_MAX: any amount.  A build
  * that needs little does not ask what is free, because that would open the devices.  Devices with
  * less than half as much as another are left out.  What is needed, as far as the build may take it,
- * is reserved: no copy, merge or other build counts on it.  NULL: the device in use, and nothing is
- * reserved.
+ * is reserved: no copy, merge or other build counts on it.  devices NULL: the device in use, and
+ * nothing is reserved.
  */
 extern uint64 GgBuildBudget(const gg_engine *engine, GgBuildDevices *devices, uint64 needed);
 
-/* Keep no more than so many bytes of the first devices, and none of others. */
+/* Keep so many bytes at most reserved on each of the `first` first devices, none on others. */
 extern void GgKeepReserved(GgBuildDevices *devices, int first, uint64 bytes);
 
 /* For tests: is the device in this place, the first of several, to fail? */
@@ -308,7 +312,7 @@ extern bool GgBuildFault(const GgBuildDevices *devices, int place);
 typedef struct GgSharedRows
 {
 	char	   *rows;
-	uint8	   *parts;			/* these two after GgShareLists(); see gg_merge_input */
+	uint8	   *parts;			/* parts and lists: after GgShareLists(); see gg_merge_input */
 	uint32	   *lists;			/* degree of each row */
 	uint32		degree;
 	int			fd;
@@ -319,14 +323,15 @@ typedef struct GgSharedRows
 } GgSharedRows;
 
 /*
- * Is a device of the service up, which answers for indexes that are loaded?  for_graphs: can this
- * process ask one for a graph?  Not one that builds for it already.
+ * Is a device of the service up?  for_graphs: is one up that this process can ask for a graph,
+ * since it does not build for this process already?
  */
 extern bool GgServiceIsUp(bool for_graphs);
 
 /*
- * Make such memory for `most` rows and one more; the memory of the rows is reserved.  It goes with
- * the current memory context.  NULL, and the reason at DEBUG1, where there is none to be had.
+ * Make memory to share for `most` rows and one more; that of the rows is reserved.  It goes with
+ * the current memory context.  NULL: there is none to be had, or no file descriptor.
+ * GgShareLists() reserves that of parts and lists; false: it cannot be had.
  */
 extern GgSharedRows *GgShareRows(uint32 most, Size row_bytes, uint32 degree);
 extern bool GgShareLists(GgSharedRows *shared, uint32 nodes);
@@ -335,8 +340,8 @@ extern bool GgShareLists(GgSharedRows *shared, uint32 nodes);
  * Have a device build the graph of shared->rows, anew or (lists) of what is known of them, in the
  * background of its queries; wait for it.  Where one lacks the memory, the next one is asked.  The
  * graph lies in shared memory, and is nobody's to free.  Asks control->cancelled() all the while,
- * which must not throw: GG_ECANCELED.  Any other failure leaves the graph to another engine.
- * *number: of the device.
+ * which must not throw; true makes GG_ECANCELED of it.  Any other failure leaves the graph to
+ * another engine.  *number: the place of the device that was asked last.
  */
 extern gg_status GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data,
 								 const gg_build_params *params, bool lists,
@@ -345,12 +350,12 @@ extern gg_status GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data,
 /* ---- CREATE INDEX hands its index over (handover.c) -------------------------- */
 
 /*
- * Bring a new index to a device from the builder's own memory.  Begin picks the device and has
- * memory granted, for which others may be evicted; NULL, and *reason, when there is no room or
- * no service.  Write brings one piece of a part of a list.  End makes the index READY, and
- * returns false when the device would not have it (the service logs the cause).  A load whose
- * process or (sub)transaction ends early is forgotten, and so is what was made READY when the
- * transaction is rolled back.  The handle is freed with the transaction.
+ * Bring a new index to a device from the builder's own memory.  GgLoadBegin() picks the device and
+ * has memory granted, for which others may be evicted; NULL: *reason says why not.  GgLoadWrite()
+ * brings one piece of a part of a list.  GgLoadEnd() has the index made READY, unless the device
+ * would not have it (the service logs the cause).  A load whose process or (sub)transaction ends
+ * early is forgotten, and so is what was made READY when the transaction is rolled back.  The
+ * handle is freed with the transaction.
  */
 typedef struct GgLoad GgLoad;
 
@@ -365,8 +370,8 @@ extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason 
  * a short while after; at most for GG_AHEAD_MS.
  *
  * GgLoadAhead() returns the loads as one; NULL: there is none.  None goes to a device that is just
- * loading the index; wait: there is none at all then, but *busy.  Nor does one go to a device that
- * lacks other segments and does not know of it.  What follows is done for all at once.
+ * refreshing the index; wait: there is none at all then, but *busy.  Nor does one go to a device
+ * that lacks other segments and has not noted them as missing.  What follows is for all at once.
  * GgLoadOpen() waits until memory is granted, which others may have to make room for, and needs the
  * relation no more.  False: there will be none, and the loads are gone.  A device that fails, or is
  * slow where there are several, is left to the next refresh.  GgLoadEnd() waits until each device

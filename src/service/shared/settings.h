@@ -28,12 +28,12 @@ typedef enum GgDeviceStorage
  *  stall                   the answer takes a second, and as long as the worker's setting is this
  *  ring_full               the backend finds no room
  *  device_memory           a load finds too little device memory
- *  host_memory             ... or can pin none of the host's
+ *  host_memory             a load can pin none of the host's memory
  *  load                    the loader fails half-way
  *  load_gap                the loader leaves out a unit
  *  load_stall              every reader of a load rests half-way, for a second and as long as the
  *                          server's setting is this
- *  load_readers            likewise, and there are gpugraph.load_workers of them
+ *  load_readers            as load_stall, and there are gpugraph.load_workers readers
  *  no_driver               the worker finds no device
  *  no_device               the worker finds others, but not its own
  *  old_device              the worker's device cannot be used, unless it is number 0
@@ -43,10 +43,10 @@ typedef enum GgDeviceStorage
  *  less_memory             a load finds device memory for all but one of its lists
  *  hot                     an index is hot, whether its queries wait or not
  *  graph                   the device is lost while it builds a merge's graph
- *  graph_memory            such a graph finds too little device memory
- *  graph_hold              the device rests before it begins with it, until its worker's setting
- *                          is another
- *  graph_hang              the call that builds it never returns
+ *  graph_memory            a merge's graph finds too little device memory
+ *  graph_hold              the device rests before it begins a merge's graph, until its worker's
+ *                          setting is another
+ *  graph_hang              the call that builds a merge's graph never returns
  *  parking_hold            who gives blocks back rests before the record that says so, until
  *                          other transactions have begun
  *  parking_none            blocks that are given back are used again at once

@@ -19,7 +19,7 @@
 
 typedef enum GgDeviceState
 {
-	GG_DEVICE_DOWN = 0,			/* no worker, or it has not got so far */
+	GG_DEVICE_DOWN = 0,			/* no worker, or it has not opened the device yet */
 	GG_DEVICE_UP,
 	GG_DEVICE_BROKEN,			/* the worker waits out its back-off, or found no device */
 	GG_DEVICE_GONE				/* the device is not there: its last worker ended for good */
@@ -29,7 +29,7 @@ typedef struct GgDevice
 {
 	int			number;			/* CUDA's, as gpugraph.devices has it */
 	int			ordinal;		/* CUDA's, as the worker opened it; see OpenDevice() */
-	uint32		speed;			/* beside other devices; of those that are up */
+	uint32		speed;			/* of its memory, beside other devices'; once it is up */
 	LWLock	   *lock;			/* residents and load requests */
 	pg_atomic_uint32 state;		/* GgDeviceState */
 	pg_atomic_uint64 epoch;		/* counts worker starts */
@@ -44,7 +44,7 @@ typedef struct GgDevice
 
 	GgSlot	   *slots;			/* gg_service->nslots */
 
-	/* ring of their numbers (client.c, dispatch.c) */
+	/* ring of the slots' numbers (client.c, dispatch.c) */
 	struct GgRing *ring;
 
 	/* apart from what everybody reads all the time: every query writes it */
@@ -78,7 +78,7 @@ struct GgService
 	char	   *region;			/* slots, chunks and staging, page aligned, for devices to see */
 	Size		region_bytes;
 	GgSlot	   *slots;			/* of all devices, one device's after the other's */
-	GgPool	   *pool;			/* who has which of the ... */
+	GgPool	   *pool;			/* who has which of the chunks */
 	GgChunk    *chunks;
 	GgIndexStats *index_stats;
 	LWLock	   *stat_lock;
@@ -92,7 +92,7 @@ GgDeviceIsUp(GgDevice *device)
 	return pg_atomic_read_u32(&device->state) == GG_DEVICE_UP;
 }
 
-/* Of what copies may take, the bytes that builds reserve: they first take what is beside it. */
+/* Bytes of limit_bytes that builds reserve: they first take what the device has beside it. */
 static inline uint64
 GgBuildsShare(GgDevice *device)
 {
@@ -111,7 +111,7 @@ GgDeviceRoom(GgDevice *device)
 		(int64) (device->stats.resident_bytes + GgBuildsShare(device));
 }
 
-/* The name by which a slot has chunks of the pool. */
+/* The number by which the pool knows the slot that has a chunk. */
 static inline uint32
 GgSlotOwner(const GgSlot *slot)
 {

@@ -34,7 +34,7 @@ OffsetOf(const void *pointer)
 	return (const char *) pointer - gg_service->region;
 }
 
-/* A group whose request has been placed in the slot. */
+/* Place a group whose request has been placed in the slot: its keys in the slot's chunk, if any. */
 static bool
 PlaceGroup(const GgSlot *slot, gg_request *request)
 {

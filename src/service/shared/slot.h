@@ -16,10 +16,11 @@
  * Each device has a slot per PGPROC (backends and background workers), so a process has at most
  * one query under way with each device.  Each slot has one device that ever writes it, so what one
  * device does, or leaves undone, concerns no other device's answers.  The word holds
- * (ticket << 8 | state).  Every change is a compare-and-swap of both, so a change that is meant for
- * an earlier query never hits a later one.
+ * (ticket << 8 | state).  Every change but that from FREE, and back when the ring is full, is a
+ * compare-and-swap of both, so a change that is meant for an earlier query never hits a later one.
  *
  *	FREE -> QUEUED		the backend, before it puts the slot's number into the ring
+ *	QUEUED -> FREE		the backend, when the ring is full
  *	QUEUED -> RUNNING	the worker, when it takes the query
  *	RUNNING -> FREE		the backend, when all done words asked for have reached the ticket
  *	QUEUED|RUNNING -> ABANDONED		the backend, cancelled; it goes on at once
@@ -53,7 +54,7 @@ typedef enum GgSlotState
 /* Keys of an answer that a slot has room for; longer ones come into a chunk. */
 #define GG_SLOT_KEYS		4096
 
-/* Targets of a group; more of them lie in a chunk, before the keys. */
+/* A slot has room for so many targets of a group; more of them lie in a chunk, before the keys. */
 #define GG_SLOT_TARGETS		32
 
 /* A list of a resident. */
@@ -62,8 +63,8 @@ typedef struct GgGroupTarget
 	uint32		entry;			/* as in GgResidentRef */
 	uint32		serial;
 	uint16		list;
-	bool		measured;		/* all rows of it are */
-	bool		lost;			/* the device has it no more: in the answer, no key */
+	bool		measured;		/* all rows of the list are */
+	bool		lost;			/* set by the worker: the device has the list no more */
 } GgGroupTarget;
 
 typedef struct GgSlot
@@ -103,8 +104,8 @@ GgSlotMove(GgSlot *slot, uint64 ticket, GgSlotState from, GgSlotState to)
 }
 
 /*
- * A chunk of the pool: several queries, or a group's targets, then the answer's keys; and a filter,
- * whose TIDs are the end of the body.  One list's keys may come in their place.
+ * A chunk of the pool holds several queries, or a group's targets, then the answer's keys; and a
+ * filter, whose TIDs are the end of the body.  The keys of a single list may overwrite the TIDs.
  */
 #define GG_CHUNK_BODY		((Size) 512 << 10)
 
@@ -128,7 +129,7 @@ GgBodyBytes(uint64 count, uint32 dim, uint32 k, uint32 nlists)
 	return queries + nlists * count * k * sizeof(uint64);
 }
 
-/* Bytes there that a group's targets take. */
+/* Bytes of the body of a chunk that a group's targets take. */
 static inline Size
 GgTargetBytes(uint32 ntargets)
 {
@@ -147,12 +148,12 @@ GgMostTids(uint32 k, uint32 nlists)
 /* Does the answer to a request, whose numbers are in range, fit a slot without a chunk? */
 extern bool GgFitsSlot(const gg_request *request);
 
-/* Does that to a group's? */
+/* Do the targets of a group and the answer to its request fit a slot without a chunk? */
 extern bool GgGroupFitsSlot(const gg_request *request, uint32 ntargets);
 
 /*
- * Where queries, keys and, unless they are 0, filter, TIDs and matches of such a request lie in a
- * slot, or in the chunk that it has.  False: they do not fit.
+ * Fill in where queries, keys and, unless they are 0, filter, TIDs and matches of a request lie in
+ * a slot, or in the chunk that the slot has.  False: they do not fit.
  */
 extern bool GgPlaceRequest(const GgSlot *slot, uint32 ntids, gg_request *request);
 

@@ -2,9 +2,9 @@
  * table.c
  *		The table of residents and loads of a device, in shared memory.
  *
- * Backends, builders, loaders and the worker all use it.  device->lock protects it: shared to
- * look, exclusive to take an entry or a load and to have an entry evicted.  All other changes are
- * the worker's (resident.c, resident_load.c).
+ * Backends, builders, loaders and the worker all use it.  device->lock protects it: shared to look
+ * and to note a query (lookup.c), exclusive to take an entry or a load and to have an entry
+ * evicted.  All other changes are the worker's (resident.c, resident_load.c).
  */
 #include "service/shared/table.h"
 
@@ -143,7 +143,7 @@ GgFindReady(GgDevice *device, Relation index, const GgMetaPageData *meta)
 	return entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY ? entry : -1;
 }
 
-/* Evict the resident that was used longest ago, so that its entry becomes free, if that may be. */
+/* Evict the resident that goes before all (GgGoesBefore()), if any may: its entry becomes free. */
 static void
 Displace(GgDevice *device, bool forced)
 {
@@ -284,8 +284,8 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 }
 
 /*
- * A full page of the delta changes only where VACUUM clears rows, and nothing else ever has its
- * number.
+ * Mark which of the delta's pages the resident has.  A full page changes only where VACUUM clears
+ * rows, and no other page ever has its number.
  */
 static void
 MarkKeptDelta(const GgResident *resident, GgLoadJob *job)

@@ -58,13 +58,13 @@ extern int	GgFindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64
 extern int	GgFindReady(GgDevice *device, Relation index, const GgMetaPageData *meta);
 
 /*
- * Take an entry: its state is FREE, but it is in use.  -1 when all are taken; then one may be
- * evicted, so that there is one soon.  forced: at any cost, see GgResident.  Under device->lock,
- * exclusive.
+ * Take an entry that is FREE or FAILED, whose state is FREE until the caller sets another one.  -1
+ * when there is none; then one may be evicted, so that there is one soon.  forced: at any cost, see
+ * GgResident.  Under device->lock, exclusive.
  */
 extern int	GgTakeEntry(GgDevice *device, bool forced);
 
-/* The same where nothing is to be evicted for it. */
+/* Take an entry that is FREE; -1 when there is none.  Nothing is evicted. */
 extern int	GgTakeFreeEntry(GgDevice *device);
 
 /* Fill in which index an entry is for.  Under device->lock, exclusive. */
@@ -80,7 +80,7 @@ extern void GgTagEntry(GgDevice *device, uint32 entry);
  */
 extern int	GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner);
 
-/* Have an entry evicted, if it still is the one.  Takes the lock. */
+/* Have an entry evicted, if it still has this use.  Takes the lock. */
 extern void GgForgetEntry(GgDevice *device, uint32 entry, uint32 use);
 
 /* Have all entries of a relation's file evicted.  Under device->lock, exclusive. */
@@ -94,7 +94,7 @@ extern void GgLoadSleep(long timeout_ms);
 
 /*
  * Mark what of a refresh the resident has already: lists and, where it is of that generation, pages
- * of the delta.  Unless it is to grow, the lists that it lacks are marked, too.  The lock is held.
+ * of the delta.  Unless it is to grow, what it lacks is marked as left out.  The lock is held.
  */
 extern void GgMarkKept(const GgResident *resident, uint64 generation, GgLoadJob *job);
 

@@ -5,7 +5,7 @@
  * The device has GG_SERVE_QUEUES queues (CUDA streams).  Items wait only while each of the
  * FIRST_QUEUES has something in flight.  So a query that arrives at an idle device is launched at
  * once.  What arrives during launches goes out together, grouped by index, list and parameters,
- * when the first of these is free again.  So do deep requests of a kind (DeepKind).
+ * when one of these queues is free again.  So do deep requests of a kind (DeepKind).
  *
  * The other queues take further lists that go out then, since an index may have many segments.
  * Nothing waits for them, so batches are no smaller than with FIRST_QUEUES alone.
@@ -19,7 +19,7 @@
 
 #include "utils/memutils.h"
 
-/* The others are for further lists; see above. */
+/* Items wait for one of these queues; the others are for further lists. */
 #define FIRST_QUEUES		4
 
 uint32
@@ -56,7 +56,7 @@ KindOf(const SlotItem *item)
 		GgCountSlotTids(item->at) <= GG_SHORT_TIDS ? DEEP_FILTERED : DEEP_ALONE;
 }
 
-/* May an item share a batch with another one, of this kind? */
+/* May b share a batch with a, which is of this kind? */
 static bool
 SameBatch(const GgDispatch *dispatch, const SlotItem *a, DeepKind kind, const SlotItem *b)
 {
@@ -87,7 +87,7 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 	}
 }
 
-/* Have the device begin.  item: the first one of what the batch was made of. */
+/* Have the device begin a batch.  item: the first of those that the batch was made of. */
 static gg_status
 StartBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 queue)
 {
@@ -111,7 +111,7 @@ StartBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, 
 	return worker->engine->serve_group(worker->server, queue, &group);
 }
 
-/* item: as above. */
+/* Submit a batch, or have its queries refused.  item: as in StartBatch(). */
 static void
 SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 queue,
 			GgEndItem refused)
@@ -196,8 +196,8 @@ GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 }
 
 /*
- * The queues that have nothing in flight: nfirst of the first ones, from the one whose turn it is,
- * then the others.
+ * Find the queues that have nothing in flight, and count them: *nfirst of the first ones, from the
+ * one whose turn it is, then the others.
  */
 static uint32
 FreeQueues(const GgDispatch *dispatch, uint32 *queues, uint32 *nfirst)

@@ -70,8 +70,8 @@ LeaveService(int code, Datum arg)
 	GgWatchdogEnd();
 }
 
-/* The last callback of all: PostgreSQL has left shared memory properly, and the driver's
- * destructors are skipped. */
+/* The last callback of all: PostgreSQL has left shared memory properly.  Where the device is lost,
+ * the driver's destructors are skipped. */
 static void
 SkipDestructors(int code, Datum arg)
 {
@@ -153,7 +153,7 @@ OpenDevice(GgWorker *worker)
 		return NotThere(worker, count);
 	if (gg_fault == GG_FAULT_OLD_DEVICE && device->number > 0)
 		return gg_fail(GG_ENODEVICE, "gpugraph.fault", "device %d is too old", device->number);
-	/* first, since it refuses a device that cannot be used before a context is made */
+	/* serve_open() first: it refuses a device that cannot be used before a context is made */
 	GgDeviceLayout(device, &layout);
 	status = engine->serve_open(device->ordinal, gg_service->region, gg_service->region_bytes,
 								&layout, &worker->server);

@@ -9,7 +9,7 @@
  * itself.  The worker looks at the same words to wake backends that sleep, to know when a queue is
  * free, and for the counters.
  *
- * The device writes into a slot as long as any of its items is in flight.  Until then the query is
+ * The device writes into a slot as long as any of its items is in flight.  So long the query is
  * "live" here, and its slot is not freed even when abandoned.
  */
 #include "service/worker/dispatch.h"
@@ -291,7 +291,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 	item->slot = number;
 	item->at = slot;
 	item->list = list;
-	/* a group has many; only deep lists ask for it */
+	/* a group has many entries; only deep lists need theirs, and a group has none */
 	item->entry = slot->ntargets > 0 ? 0 : dispatch->queries[number].pinned[0];
 	item->bounded = list < 32 && (dispatch->queries[number].rowless >> list & 1) != 0;
 	item->hangs = slot->fault == GG_FAULT_HANG;
@@ -309,7 +309,7 @@ HasItsChunk(const GgSlot *slot)
 	return slot->ntargets <= GG_SLOT_TARGETS;
 }
 
-/* The device follows these numbers unchecked, into its own memory and into the region. */
+/* Is a request in range?  The device follows it unchecked, into its own memory and the region. */
 static bool
 IsSound(const GgSlot *slot, uint32 nlists)
 {
@@ -344,7 +344,7 @@ PinOne(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
 	return true;
 }
 
-/* The same of a group.  A list that is not there any more is lost to the group, and no more is. */
+/* Pin what a group asks for.  A list that is not there any more is lost, the others are not. */
 static void
 PinTargets(GgWorker *worker, uint32 number)
 {
@@ -586,8 +586,8 @@ GgDispatchDrain(GgWorker *worker)
 }
 
 /*
- * The state is not UP any more.  The device may still write for queries in flight, so their slots
- * are left to the next worker.
+ * Fail what is in the ring, and wake who waits: the state is not UP any more.  The device may still
+ * write for queries in flight, so their slots are left to the next worker.
  */
 void
 GgDispatchStop(GgWorker *worker)

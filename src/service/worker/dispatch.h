@@ -25,10 +25,10 @@ typedef struct SlotQuery
 	uint32		ticket;			/* low half */
 	uint32		items;			/* waiting or in flight */
 	uint32		npinned;
-	uint32	   *pinned;			/* `one`, or in members the entry of each list */
+	uint32	   *pinned;			/* &one; of a group, members->pinned */
 	uint32		one;
 	gg_index  **indexes;		/* by list */
-	uint32		rowless;		/* lists of bounds, where they are deep (bitmap) */
+	uint32		rowless;		/* bitmap of lists whose keys have bounds if deep */
 	Members    *members;		/* of a group; NULL: it is none */
 	uint64		posted_us;
 	uint64		submitted_us;	/* the first of its items; 0: none yet */
@@ -91,7 +91,7 @@ typedef void (*GgEndItem) (GgWorker *worker, uint32 number, GgReason reason);
 /* TIDs of the filter of a slot's request, if it has one. */
 extern uint32 GgCountSlotTids(const GgSlot *slot);
 
-/* Submit what waits to the queues that are free now.  refused: called of what cannot be. */
+/* Submit what waits to the queues that are free now.  refused: called for each query refused. */
 extern void GgSubmit(GgWorker *worker, GgEndItem refused);
 
 #endif							/* GG_DISPATCH_H */

@@ -68,7 +68,7 @@ Map(const GgGraphJob *job)
 
 	if (fd < 0)
 		return NULL;
-	/* another process may have its number by now, or another file */
+	/* another process may have the owner's id by now, or another file the descriptor */
 	if (fstat(fd, &st) == 0 && (uint64) st.st_dev == job->file_device &&
 		(uint64) st.st_ino == job->file_number && (Size) st.st_size >= job->layout.bytes)
 		start = mmap(NULL, job->layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -23,7 +23,7 @@ typedef struct GgGraphThread
 	double		seconds;		/* that the engine took */
 } GgGraphThread;
 
-/* For a job that is GRANTED.  False: there is no thread to be had. */
+/* Start the thread, for a job that is GRANTED.  False: there is no thread to be had. */
 extern bool GgGraphThreadStart(GgGraphThread *thread);
 
 /* Wait for the thread's end; stop: have it end soon.  It need not run. */

@@ -32,8 +32,8 @@ JobBytes(const GgWorker *worker, const GgGraphJob *job, uint64 device_memory, ui
 }
 
 /*
- * The job's bytes and *device_memory (JobBytes()) where so much is left: it is done in one piece
- * if that has room, else by groups of rows if these have.
+ * Find the job's *bytes and *device_memory (JobBytes()) where `left` bytes are left: the graph is
+ * built in one piece if that has room, else by groups of rows if they have room.
  */
 static gg_status
 FitJob(const GgWorker *worker, const GgGraphJob *job, uint64 left, uint64 *device_memory,

@@ -201,7 +201,7 @@ ChooseVictim(GgWorker *worker, const GgLoadJob *job, uint64 now_us)
 	return victim;
 }
 
-/* segments: how many of them go; 0: all of it. */
+/* Log which resident makes room for a load.  segments: how many of its segments go; 0: all. */
 static void
 LogVictim(const GgDevice *device, const GgResident *resident, uint64 bytes, int segments,
 		  const GgLoadJob *job)
@@ -342,7 +342,8 @@ GgAvailableBytes(GgWorker *worker, const GgLoadJob *job)
 
 /*
  * Nothing is evicted in vain: it is done only if all that may go is enough.  With 0 bytes the limit
- * itself is to be kept, and everything that may go does; nothing goes for builds.
+ * itself is to be kept: as much goes as is needed, even where that is not enough; nothing goes for
+ * builds.
  */
 GgRoom
 GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
@@ -425,7 +426,7 @@ GgGiveUpSegments(GgWorker *worker, uint32 entry, uint32 drop)
 	GgResident *resident = &worker->device->residents[entry];
 	uint32		none = 0;
 
-	/* a refresh would keep them */
+	/* a refresh under way would keep these segments */
 	if (worker->versions[entry][1 - resident->now.version].live ||
 		!pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_LOADING))
 		return false;

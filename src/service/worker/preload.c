@@ -5,9 +5,9 @@
  * There is one file per device in the data directory.  Its name ends in the device's UUID, so a
  * device has its indexes again when it has another number.  The device's worker writes it within a
  * minute after something changed, and when it ends, and replaces it as a whole.  Before 1.2.0 the
- * name ended in the device's number; such a file is read where there is no other.  The file is a
- * hint: what it names is loaded only if it still exists and is a gpugraph index, and a damaged file
- * is ignored.  A base backup may carry it along to a standby, where it is as good.
+ * name ended in the device's place in gpugraph.devices; that is read where there is no other.  The
+ * file is a hint: what it names is loaded only if it still exists and is a gpugraph index, and a
+ * damaged file is ignored.  A base backup may carry it along to a standby, where it is as good.
  *
  * Format, text:
  *		gpugraph resident 1
@@ -86,7 +86,7 @@ Parse(char *text, GgPreloadItem *items, int max)
 	}
 }
 
-/* -1: there is no such file. */
+/* Read a list, and count its items; -1: there is no such file. */
 static int
 ReadFile(const char *path, GgPreloadItem *items, int max)
 {

@@ -3,7 +3,7 @@
  *		Copies of a hot index for other devices; in the worker of the device that has it.
  *
  * An index is hot where its queries wait for the device: on average at least one of them does, and
- * that takes half as long as their answers or more.  A device that is less busy, and has room that
+ * waiting takes half as long as answering or more.  A device that is less busy, and has room that
  * nobody uses, is asked for a copy then, one at a time.  The load of a replica evicts nothing, and
  * is given up quietly where there is no room for the whole.  backend/lookup.c says which copy
  * answers a query.
@@ -26,7 +26,7 @@
 /* An index is hot after so many looks in a row, twice per second. */
 #define HOT_LOOKS			2
 
-/* How long after one was asked for the next replica of an index may be. */
+/* How long after a replica of an index was asked for the next one may be. */
 #define REPLICA_PAUSE_US	UINT64CONST(5000000)
 
 /* Has a copy all segments that another one has? */
@@ -177,7 +177,7 @@ GgHeldElsewhere(const GgWorker *worker, const GgResidentKey *key, const uint32 *
 	return held;
 }
 
-/* The load of an index that others share meanwhile: its device was away, say. */
+/* Make a load one of a part: others share the index meanwhile, since its device was away, say. */
 static void
 BecomePart(GgWorker *worker, GgLoadJob *job)
 {
@@ -225,7 +225,7 @@ GgMayTakeMore(GgWorker *worker, uint32 entry)
 						  resident->now.nsegments, worker->number)) != 0;
 }
 
-/* The least bytes by which a part of an entry is of use, whose segments no device has; 0: none. */
+/* Bytes of the smallest segment that an entry lacks and no other device has; 0: there is none. */
 static uint64
 LeastLacked(GgWorker *worker, uint32 entry)
 {
@@ -321,7 +321,7 @@ GgAskForCopy(GgDevice *device, const GgResident *resident, bool part)
 	GgResidentNotify(device);
 }
 
-/* Have queries waited for this entry's answers since the last look, so that a copy would help? */
+/* Have queries waited for this entry at HOT_LOOKS looks in a row, so that a copy would help? */
 static bool
 IsHot(GgQueueTimes *times, uint64 elapsed_us)
 {

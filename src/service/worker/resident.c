@@ -139,8 +139,8 @@ CompareUsed(const void *a, const void *b, void *arg)
 }
 
 /*
- * What is READY, by its last use.  A part is not: the copy that is none has it loaded again, as far
- * as it is wanted then.
+ * List what is READY, last used first.  A part is left out: the copy that is no part has it loaded
+ * again, as far as it is wanted then.
  */
 static int
 ListResidents(GgWorker *worker, GgPreloadItem *items)
@@ -317,7 +317,7 @@ ResetStats(GgDevice *device)
 {
 	GgDeviceStats *stats = &device->stats;
 
-	/* the counters lie before restarts */
+	/* the counters lie before the field restarts */
 	memset(stats, 0, offsetof(GgDeviceStats, restarts));
 	stats->reset_at = GetCurrentTimestamp();
 	pg_write_barrier();

@@ -21,7 +21,7 @@
 
 /*
  * When a load that failed is tried again: after 5 s to a minute; what is too large for the limit,
- * after a minute.
+ * after a minute; what found no room just now, after a second; what failed quietly, after 0.1 s.
  */
 #define RETRY_MIN_MS	5000
 #define RETRY_MAX_MS	60000
@@ -77,8 +77,8 @@ GiveToStaying(GgDevice *device, int load, uint32 serial)
 }
 
 /*
- * No background worker is free.  Have the loader that stays leave, which has one; true while one
- * may be on its way out.
+ * No background worker is free.  Have the loader that stays leave, which has one; true while a
+ * loader that was sent away may be on its way out.
  */
 static bool
 SendStayingAway(GgWorker *worker)
@@ -114,7 +114,7 @@ StartLoader(GgWorker *worker, int load)
 	if (!GgStartLoader(worker->number, load, serial, false, &watch->handle))
 	{
 		watch->handle = NULL;
-		/* quietly: who asked for it asks again */
+		/* quietly while one becomes free: who asked for the load asks again */
 		job->quiet = SendStayingAway(worker);
 		FailLoad(job, serial,
 				 "no background worker is free to load it: raise max_worker_processes");
@@ -359,14 +359,14 @@ FindRoom(GgWorker *worker, int load, uint64 *bytes)
 }
 
 /*
- * Room for the whole, or for a part of it.  Nothing has to give way to the delta of a merge's load.
+ * As FindRoom(), but nothing has to give way to the delta of a merge's load: it is left out.
  */
 static GgRoom
 FindRoomFor(GgWorker *worker, int load, uint64 *bytes)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
 
-	/* nobody would bring it, and the next refresh does */
+	/* the next refresh brings the delta */
 	if (job->ahead && job->delta_kept > 0 &&
 		GgTakenBytes(worker) + GgLoadBytes(worker, job) > GgLimitBytes(worker))
 		GgDropDelta(job);
@@ -380,7 +380,7 @@ RowsOf(const GgLoadJob *job, uint32 pages)
 	return (uint32) ((uint64) job->lists[job->nsegments].n * pages / job->delta_pages);
 }
 
-/* The version that the first rows of the delta come from stays until they were copied. */
+/* Pin the version that the first rows of the delta come from, until they were copied. */
 static void
 PinDelta(GgWorker *worker, int load)
 {
@@ -557,7 +557,7 @@ NoteForm(GgResidentVersion *version, uint32 i, const GgLoadList *list)
 		version->forms.halved |= (uint32) 1 << i;
 }
 
-/* The form of a list that another version had. */
+/* Note of a version's list the form that it had in the old version. */
 static void
 KeepForm(GgResidentVersion *version, uint32 i, const GgResidentVersion *old, uint32 before)
 {

@@ -4,9 +4,9 @@
  *		each device that has segments of it.
  *
  * A worker offers one of its segments to a device that takes less time for its share of the index,
- * if that takes afterwards no more than this one, but for half a segment: segments of as many rows
- * differ by their pivots.  Time is bytes by the speed of the device's memory, so a device that is
- * twice as fast has twice the share.  The other device loads the segment, as a new part or as it
+ * if that takes afterwards no more than this one, but for half a segment: segments of equally many
+ * rows differ by their pivots.  Time is bytes by the speed of the device's memory, so a device that
+ * is twice as fast has twice the share.  The other device loads the segment, as a new part or as it
  * grows, and then this one gives it up.  So segments move only where that makes shares more even,
  * and some device has them all the time.
  */
@@ -91,7 +91,7 @@ ChooseOffer(const GgWorker *worker, const GgResident *resident, const GgResident
 	return best;
 }
 
-/* Give segments up; a part goes with its last one. */
+/* Give segments up; a part goes with its last one.  False: these cannot be given up now. */
 static bool
 GiveUp(GgWorker *worker, uint32 entry, uint32 drop)
 {
@@ -132,8 +132,8 @@ SettleOffer(GgWorker *worker, uint32 entry)
 }
 
 /*
- * Which segments of this copy does one have that goes before it?  The copy that is no part does,
- * then that of the first device.
+ * Which segments of this copy does another one have that goes before it?  The copy that is no part
+ * goes before all, else that of the device with the lower place.
  */
 static uint32
 HeldBefore(const GgWorker *worker, const GgResident *resident)
@@ -170,8 +170,8 @@ DropReplicated(GgWorker *worker, uint32 entry)
 }
 
 /*
- * The segment that is to go to another device, and its place; -1: none.  *other: that device has
- * no part yet.
+ * The segment that is to go to another device, and *taker, that device's place; -1: none.  *other:
+ * the device if it has no part yet, else NULL.
  */
 static int
 ChooseMove(GgWorker *worker, uint32 entry, int *taker, GgDevice **other)

@@ -6,8 +6,8 @@
  * bits an element (8 under L1, whose distances a rotation does not keep), and then measure some
  * nodes by row.  The rows lie beside the codes, or in memory of the host that is pinned, where the
  * device reads them.  Rows of float32 may lie beside the codes rounded to half precision: then who
- * asks measures those of which this leaves open in which order they come.  Or they are nowhere but
- * on the index's pages: then the device answers by estimates, and who asks measures.
+ * asks measures the rows whose order the rounding leaves open.  Or rows are nowhere but on the
+ * index's pages: then the device answers by estimates, and who asks measures.
  *
  * gpugraph.device_storage says which forms are tried, one after the other.  A form serves a load if
  * there is room for all of its segments.  Where no form does, the last one that could be had is cut
@@ -26,7 +26,7 @@ typedef enum Form
 	FORM_CODED,
 	FORM_CODED_HALVES,
 	FORM_CODED_HOST,
-	FORM_CODED_NONE				/* as much of the device's memory, and none of the host's */
+	FORM_CODED_NONE				/* as FORM_CODED_HOST on the device; none of the host's memory */
 } Form;
 
 /* The forms of gpugraph.device_storage, in order of preference. */

@@ -36,8 +36,8 @@
 #define POLL_MAX_US		2000
 
 /*
- * A row of which not all bytes have come.  Where rows stay nowhere the engine makes codes of whole
- * ones, and chunks end where pages do.
+ * A row of which not all bytes have come.  Where rows are not kept (GG_ROWS_NONE) the engine makes
+ * codes of whole rows, but chunks end where pages do.
  */
 typedef struct PartRow
 {
@@ -272,7 +272,7 @@ WritePartRow(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, uint64
 	return status;
 }
 
-/* Write rows that stay nowhere: each one at once. */
+/* Write rows that are not kept (GG_ROWS_NONE): each one as a whole. */
 static gg_status
 WriteWholeRows(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, const char *bytes)
 {
@@ -355,8 +355,8 @@ CopyChunk(GgUpload *upload, int number)
 }
 
 /*
- * A process may have left a list out that it took for one that is there.  Its memory would be
- * garbage.
+ * Has all of a list come?  A process may have left a list out that it took for one that is there.
+ * Its memory would be garbage.
  */
 static gg_status
 CheckFilled(const GgUpload *upload, int load, uint32 list)
@@ -434,7 +434,7 @@ Turn(GgUpload *upload, bool *active)
 			finishing[i] = serial;
 	}
 
-	/* every chunk of a load that is finishing was FILLED before it became that */
+	/* every chunk of a load that is finishing was FILLED before the load moved to FINISH */
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 	{
 		if (pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FILLED)

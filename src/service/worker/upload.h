@@ -9,14 +9,14 @@
 
 typedef struct GgUpload GgUpload;
 
-/* wake(): something has changed for the main thread.  The upload thread calls it. */
+/* Start the thread, which calls wake() when something has changed for the main thread; end it. */
 extern GgUpload *GgUploadStart(GgDevice *device, const gg_engine *engine,
 							   void (*wake) (void *arg), void *arg);
 extern void GgUploadStop(GgUpload *upload);
 
 /*
  * Before a load is moved to CREATE: the first rows of its delta are so many of `from`, from `first`
- * on.  That one must not be closed before the load is OPEN or BROKEN.  NULL, 0, 0: they are not.
+ * on.  `from` must not be closed before the load is OPEN or BROKEN.  NULL, 0, 0: they are not.
  */
 extern void GgUploadDelta(GgUpload *upload, int load, const gg_index *from, uint32 first,
 						  uint32 rows);
@@ -30,7 +30,7 @@ extern void GgUploadClose(GgUpload *upload, gg_index *index);
 /* The lists of a load that is DONE, which become the caller's. */
 extern void GgUploadTake(GgUpload *upload, int load, gg_index **lists);
 
-/* Was it given up since its rows do not bear half precision?  Of a load that is BROKEN. */
+/* Was a load that is BROKEN given up because its rows do not bear half precision? */
 extern bool GgUploadFoundUnfit(const GgUpload *upload, int load);
 
 /* The status of a load that is BROKEN. */

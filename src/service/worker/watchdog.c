@@ -77,7 +77,7 @@ static void *
 Watch(void *arg)
 {
 	uint32		seen[GG_NWATCHED] = {0};
-	uint64		ticks[GG_NWATCHED] = {0};	/* since when it is the same */
+	uint64		ticks[GG_NWATCHED] = {0};	/* for how many the count is the same */
 
 	while (!ended)
 	{

@@ -38,18 +38,18 @@ GgWatchedSteps(GgWatched thread)
 extern void GgWatchdogStart(GgWorker *worker);
 
 /*
- * Signals are blocked while a driver starts threads, but not the watchdog's, since the driver may
- * hang.
+ * Unblock the watchdog's signal.  All others stay blocked while a driver starts threads, but the
+ * driver may hang.
  */
 extern void GgWatchdogUnblock(void);
 
-/* Opening the device takes its time. */
+/* The main thread begins to open the device, or has ended; meanwhile more time is allowed. */
 extern void GgWatchdogOpening(bool opening);
 
-/* Does not return when another thread hangs. */
+/* Does another thread hang?  Then the worker ends, and this does not return. */
 extern void GgWatchdogLook(GgWorker *worker);
 
-/* The worker has done with its device. */
+/* Stop watching: the worker has done with its device. */
 extern void GgWatchdogEnd(void);
 
 /* End the worker, since something takes longer than gpugraph.device_timeout.  what: for the log. */

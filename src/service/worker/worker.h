@@ -42,12 +42,12 @@ typedef struct GgLoadWatch
 	bool		no_codes;		/* the device has no codes */
 	bool		no_host;		/* the host's memory could not be pinned */
 	bool		evicted_more;	/* the device had less than the limit says: more was evicted once */
-	uint64		most;			/* tried at most, since the device had less still; 0: any */
-	bool		pinned;			/* what the version at that place has of the delta is copied */
+	uint64		most;			/* bytes to try at most: the device had still less; 0: any */
+	bool		pinned;			/* the version at `place` is pinned: its delta is copied */
 	uint32		place;
 } GgLoadWatch;
 
-/* How long queries of an entry have waited, and were answered, since replica.c last looked. */
+/* How long queries of an entry waited, and how long answers took, since replica.c last looked. */
 typedef struct GgQueueTimes
 {
 	uint64		waited_us;
@@ -66,7 +66,7 @@ typedef struct GgPreloadItem
 	GgRelFileLocator locator;
 } GgPreloadItem;
 
-/* Indexes of which is remembered that half precision does not do for them. */
+/* Of so many indexes the worker remembers that their rows do not bear half precision. */
 #define GG_HALVES_REFUSED 16
 
 typedef struct GgWorker
@@ -78,7 +78,7 @@ typedef struct GgWorker
 	struct GgDispatch *dispatch;	/* dispatch.c */
 
 	/* how it ends; device_error.c, device_worker.c */
-	bool		lost;			/* the device, or that it cannot be used */
+	bool		lost;			/* the device is lost, or cannot be used */
 	bool		gone;			/* the device is not there, and never was */
 	bool		quiet_end;		/* the postmaster need not hear of this end: see GgDeviceLost() */
 
@@ -87,21 +87,21 @@ typedef struct GgWorker
 	GgResidentVersion (*versions)[2];
 	GgLoadWatch loads[GG_MAX_LOADS];
 	GgGraphThread graph;		/* builds a graph for another process */
-	uint64		graph_bytes;	/* granted for that */
+	uint64		graph_bytes;	/* granted for that graph */
 	gg_status	upload_status;	/* of an upload that found the device lost; GG_OK: none did */
 	uint64		total_bytes;	/* of the device */
-	/* by versions, and granted to loads and for a graph; set by GgSetUsed() */
+	/* what versions take, and loads and a graph were granted; set by GgSetUsed() */
 	uint64		used_bytes;
 	bool		exceeded;		/* more is used than gpugraph.device_memory allows by now */
 	uint64		halves_refused[GG_HALVES_REFUSED];	/* instances; see storage.c */
 	int			next_refused;	/* a place in it */
 	uint64		sent_away_us;	/* when a staying loader was last sent away; 0: never */
 	GgQueueTimes *times;		/* of each entry */
-	uint64		replicated_us;	/* when replica.c last looked at them */
+	uint64		replicated_us;	/* when replica.c last looked at `times` */
 	bool		busy;			/* something is under way: look again soon */
 	GgPreloadItem *items;		/* room for the list of residents */
-	char		list[GG_PRELOAD_NAME];	/* the name of that on disk */
-	uint32	   *order;			/* room to sort them */
+	char		list[GG_PRELOAD_NAME];	/* the name of the list on disk */
+	uint32	   *order;			/* room to sort residents */
 	bool		residents_changed;	/* since the list was saved */
 	int64		next_tick_ms,
 				next_sweep_ms,
@@ -127,16 +127,16 @@ extern PGDLLEXPORT void GgWorkerMain(Datum number);
 
 /* ---- dispatch.c ----------------------------------------------------------------- */
 
-/* Free what an earlier worker left behind. */
+/* Free the slots that an earlier worker left behind, or fail them. */
 extern void GgDispatchStart(GgWorker *worker);
 
-/* Once the device is open. */
+/* Make room for queries and items, once the device is open. */
 extern void GgDispatchServe(GgWorker *worker);
 
-/* One turn: take, submit, look for answers.  True when there was anything, or is in flight. */
+/* One turn: take, submit, look for answers.  True when a query was taken, waits or is in flight. */
 extern bool GgDispatchTurn(GgWorker *worker);
 
-/* Is there nothing in the ring?  For the worker that is about to sleep. */
+/* Is there nothing in the ring, and no slot abandoned since?  For a worker about to sleep. */
 extern bool GgDispatchIdle(GgWorker *worker);
 
 /* At the end: tell the backends that wait; then wait for what is in flight.  False: in vain. */
@@ -158,10 +158,9 @@ extern long GgResidentTimeout(GgWorker *worker);
 /* ---- version.c -------------------------------------------------------------------- */
 
 /*
- * The version at this place (GgPlaceOf) with this serial; NULL when there is none, or the entry is
- * not READY.  Each pin is
- * undone by an unpin.  A pinned version is not closed.  A list without rows is NULL, as is one that
- * is missing.
+ * Pin the version at this place (GgPlaceOf) with this serial; NULL when there is none, or the entry
+ * is not READY.  Each pin is undone by an unpin.  A pinned version is not closed.  Among its lists
+ * one without rows is NULL, as is one that is missing.
  */
 extern GgResidentVersion *GgResidentPin(GgWorker *worker, uint32 place, uint32 serial);
 extern void GgResidentUnpin(GgWorker *worker, uint32 place);
@@ -176,7 +175,7 @@ extern void GgLoadsWork(GgWorker *worker, int64 now_ms);
 
 /* ---- graph_work.c --------------------------------------------------------------------- */
 
-/* At the worker's start; one turn. */
+/* Free the job at the worker's start, under device->lock; do one turn. */
 extern void GgGraphStart(GgWorker *worker);
 extern void GgGraphWork(GgWorker *worker);
 
@@ -218,7 +217,7 @@ extern GgRoom GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes);
  */
 extern GgRoom GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes);
 
-/* Have a resident give up some segments, if it can now: not all of them. */
+/* Have a resident give up these segments (a bitmap, not all); false: it cannot now. */
 extern bool GgGiveUpSegments(GgWorker *worker, uint32 entry, uint32 drop);
 
 /* How much room could be made. */
@@ -259,8 +258,8 @@ extern void GgRefuseHalves(GgWorker *worker, uint64 instance);
 /* ---- partial.c ------------------------------------------------------------------------- */
 
 /*
- * Mark the lists of a load that have no room in `available` bytes as left out.  False: the rest is
- * not worth having, or has no room either.
+ * Mark the lists of a load that have no room in `available` bytes as left out.  False: the delta
+ * has no room, or no segment is left.
  */
 extern bool GgLeaveOut(GgWorker *worker, GgLoadJob *job, uint64 available);
 
@@ -282,16 +281,16 @@ extern void GgReplicate(GgWorker *worker);
  */
 extern bool GgLeaveToOthers(GgWorker *worker, GgLoadJob *job);
 
-/* May an entry have more of the segments that it lacks?  It may not where others have them. */
+/* May an entry have more of what it lacks?  If its index is spread, not what others have. */
 extern bool GgMayTakeMore(GgWorker *worker, uint32 entry);
 
 /* Is this a replica, and the other copy still there? */
 extern bool GgIsReplica(const GgWorker *worker, const GgResident *resident);
 
-/* How long after one was asked for the next part of an index may be. */
+/* How long after a part of an index was asked for, or a segment offered, the next may be. */
 #define GG_PART_PAUSE_US	UINT64CONST(1000000)
 
-/* Does a copy have the graph?  What it offers to the taker, or to GG_TO_ANYBODY, does not count. */
+/* Has a copy the graph?  What it offers to the taker (GG_TO_ANYBODY: to any) does not count. */
 #define GG_TO_NOBODY		(-1)
 #define GG_TO_ANYBODY		(-2)
 
@@ -303,13 +302,13 @@ extern bool GgHasGraph(const GgResident *copy, uint32 graph, int taker);
  */
 extern const GgResident *GgLockCopy(const GgWorker *worker, int number, const GgResidentKey *key);
 
-/* Which of these graphs, as a bitmap, do other devices have in this sense? */
+/* Which of these graphs, as a bitmap, do other devices have, as GgHasGraph() says? */
 extern uint32 GgHeldElsewhere(const GgWorker *worker, const GgResidentKey *key,
 							  const uint32 *graphs, uint32 n, int taker);
 
 /*
- * The device that is to have a copy of so many bytes; NULL: none, or one has it soon.  Where no
- * number of queries under way is too many (PG_UINT32_MAX), it is the one with most room.
+ * The device that is to have a copy of so many bytes; NULL: none, or one has it soon.  It has at
+ * most most_waiting queries under way, the fewest of all; with PG_UINT32_MAX it has most room.
  */
 extern GgDevice *GgChooseOtherDevice(GgWorker *worker, const GgResident *resident, uint64 bytes,
 									 uint32 most_waiting);
@@ -336,7 +335,7 @@ extern void GgDeviceTrouble(GgWorker *worker, const gg_status *status);
 /* The name of the list of a device, of GG_PRELOAD_NAME bytes at most. */
 extern void GgPreloadName(const GgDevice *device, const gg_device_info *info, char *name);
 
-/* number: the device's place in gg_service->devices, by which lists were named once. */
+/* Read a list; returns its length.  number: the device's place, by which lists were named once. */
 extern int	GgPreloadRead(const char *name, int number, GgPreloadItem *items, int max);
 extern void GgPreloadWrite(const char *name, const GgPreloadItem *items, int nitems);
 
