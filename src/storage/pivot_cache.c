@@ -5,7 +5,7 @@
  * A walk measures some 300 pivots before any other node: at itopk 64 a third of what it measures,
  * at 16 more than half.  Pivots are few (3 sqrt(n) and those of groups of rows), and the same for
  * all queries.  In shared buffers each takes two pins, and its row lies on a page of its own; here
- * all of them mostly fit a processor's second cache.  RESULTS.md has figures ("Codes by themselves").
+ * all of them mostly fit a processor's second cache.  Figures: RESULTS.md, Codes by themselves.
  *
  * A pivot comes here when a walk first asks for it.  What its segment has does not change as long
  * as instance and generation are the same (README, Locks).  Caches of former generations, and of
