@@ -90,7 +90,7 @@ LockBatch(Relation index, const BlockNumber *blocks, int count, Buffer *buffers)
 	XLogEnsureRecordSpace(XLR_MAX_BLOCK_ID, 0);
 }
 
-/* Log their pages, which were formed in the same critical section. */
+/* Log the pages of locked blocks, which were formed in the same critical section. */
 static void
 LogBatch(Relation index, int count, const Buffer *buffers)
 {

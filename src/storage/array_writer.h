@@ -4,7 +4,7 @@
  *
  * Blocks are taken first, free ones or new ones at the end, and the directory calls them TAKEN from
  * then on.  Pages are written through shared buffers and logged.  Nobody reads them before the
- * directory lists them.  After an error or a crash they stay TAKEN until GgFreeTaken().
+ * directory lists them.  After an error or a crash the blocks stay TAKEN until GgFreeTaken().
  */
 #ifndef GG_ARRAY_WRITER_H
 #define GG_ARRAY_WRITER_H
@@ -13,12 +13,12 @@
 #include "storage/directory.h"
 #include "storage/moves.h"
 
-/* Runs of blocks that one array may have.  Few, since each is an entry of the directory. */
+/* Runs of blocks that one array may have: few, since each is an entry of the directory. */
 #define GG_ARRAY_RUNS		64
 
 typedef struct GgNewArray
 {
-	uint32		owner;			/* segment; of vectors and codes piece; of a sample its id */
+	uint32		owner;			/* id of segment, piece, sample or calibration: as in stamps */
 	GgKind		kind;
 	const void *data;
 	GgCoder    *coder;			/* data are vectors, and the array is of their codes; or NULL */
@@ -56,8 +56,8 @@ extern void GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const voi
 						 uint64 bytes);
 
 /*
- * Take blocks for the next pages, or make the relation longer by a step that this needs first.
- * True: by such a step.
+ * Take blocks for the next pages, or make the relation longer by a step first.  True: it is longer.
+ * False: blocks were taken, or array->length says how long the relation must be first.
  */
 extern bool GgTakeForArray(Relation index, Relation heap, GgNewArray *array);
 
@@ -67,7 +67,7 @@ extern void GgWritePages(Relation index, uint64 instance, const GgNewArray *arra
 
 /*
  * Copy pages of a move, `count` behind the first `first` of it, to the blocks taken for them.
- * False: they are other pages by now, or were given back.
+ * False: the block of one of them holds another page by now.
  */
 extern bool GgCopyPages(Relation index, uint64 instance, const GgMove *move, uint32 first,
 						uint32 count);

@@ -5,9 +5,9 @@
  * Scans read the calibration with each query, so an open index keeps it (rd_amcache).  A record
  * that replaces it invalidates the relation.
  *
- * Between two lengths the bound is taken to be a straight line where it is concave, so the list is
- * rather too long.  It is not concave where longer lists measure all rows, and there is no list
- * between.  Between two numbers of rows the list is a power of the number, if walks have both.
+ * Between two lengths the bound follows a straight line where it is concave, so a list is rather
+ * too long.  It is not concave where the longer list measures all rows: then no list between them
+ * is chosen.  Between two numbers of rows the list is a power of the number, if walks have both.
  */
 #include "storage/calibration.h"
 
@@ -165,8 +165,8 @@ IsConcave(const uint16 *bounds, int i)
 }
 
 /*
- * The list that a bound of these reaches, as long as LIMIT k makes it; the longest where none does.
- * *exact: all rows are measured for it.
+ * The list for which these bounds reach the target, or the longest; at least as long as LIMIT k
+ * makes it.  *exact: all rows are measured for the list.
  */
 static double
 ListAt(const uint16 *bounds, double target, uint32 k, bool *exact)
@@ -186,7 +186,7 @@ ListAt(const uint16 *bounds, double target, uint32 k, bool *exact)
 	return Max(list, (double) GG_LIMITED_WALK(k));
 }
 
-/* The bound that a list of these has, which is as long as LIMIT k makes it. */
+/* The bound that these have for a list, which counts as no shorter than LIMIT k makes it. */
 static double
 BoundAt(const uint16 *bounds, double list, uint32 k)
 {
@@ -205,14 +205,14 @@ BoundAt(const uint16 *bounds, double list, uint32 k)
 			(longer - GgCalibratedLength(i - 1))) / UNIT;
 }
 
-/* The largest number of rows that was measured and is not above k; the last but one at most. */
+/* The place in gg_calibrated_ks of the largest number not above k; the last but one at most. */
 static int
 NumberBelow(double k)
 {
 	return k < gg_calibrated_ks[1] ? 0 : 1;
 }
 
-/* Where k is between that and the next number, in the logarithm. */
+/* Where k lies between number `below` and the next one, in the logarithm. */
 static double
 ShareOf(int below, double k)
 {
@@ -221,9 +221,9 @@ ShareOf(int below, double k)
 }
 
 /*
- * Of a form that was measured.  Where all rows are measured for the larger number, walks of it are
- * known to need no less than that list, if at all.  So a list between is in proportion to the
- * smaller number's at least.
+ * The list that a measured form needs for k rows.  Where the larger number's list measures all
+ * rows, it is known only that a walk for that number needs no shorter one.  So a list between is at
+ * least in proportion to the smaller number's.
  */
 static double
 ListOfForm(const GgCalibration *calibration, int form, double target, double k)
@@ -255,7 +255,7 @@ GgListFor(const GgCalibration *calibration, GgForm form, double target, double k
 	for (int i = 0; i < GG_FORMS && !WasMeasured(calibration, form); i++)
 		if (WasMeasured(calibration, i))
 			list = Max(list, ListOfForm(calibration, i, target, k));
-	/* of no form: nothing was found out */
+	/* no form was measured: nothing is known */
 	return list == 0 ? GG_MAX_ITOPK : (uint32) Min(ceil(list), GG_MAX_ITOPK);
 }
 

@@ -11,10 +11,10 @@
 
 #include "storage/directory.h"
 
-/* What a measurement depends on beside the index.  To be increased when searches change. */
+/* The version of searches that a measurement holds for.  To be increased when searches change. */
 #define GG_CALIBRATED_AS	2
 
-/* The bound of lists for which all rows are measured, and none was missed.  Others are less. */
+/* The bound of lists for which all rows are measured, and none was missed; others are less. */
 #define GG_EXACT_BOUND		PG_UINT16_MAX
 
 /* The list of which GgCalibrationDay has the recall: the default of gpugraph.itopk_size. */
@@ -41,14 +41,14 @@ GgCpuForm(const GgMetaPageData *meta)
 }
 
 /*
- * The index's calibration; NULL: it has none, or another one than meta says by now.  It stays until
- * invalidations are accepted.
+ * The index's calibration; NULL: it has none, or another one than meta says by now.  The result
+ * stays until invalidations are accepted.
  */
 extern const GgCalibration *GgGetCalibration(Relation index, const GgMetaPageData *meta);
 
 /*
- * The same with the days, for who holds the merge lock or a snapshot from before.  Allocates.
- * ereport(ERROR) where it is damaged.
+ * The same with the days, for who holds the merge lock, or a snapshot from before meta was read.
+ * NULL: there is none.  ereport(ERROR) where it is damaged.  Allocates.
  */
 extern GgCalibration *GgReadCalibration(Relation index, const GgMetaPageData *meta);
 
@@ -74,12 +74,12 @@ extern bool GgCalibrationIsDue(const GgMetaPageData *meta, const GgCalibration *
 extern uint64 GgLiveRows(const GgMetaPageData *meta);
 
 /*
- * The list whose recall of k rows reaches the target: GG_MAX_ITOPK where none does.  Of a form that
- * was not measured, the longest of those that were.
+ * The list whose recall of k rows reaches the target: GG_MAX_ITOPK where none does.  For a form
+ * that was not measured, it is the longest list that a measured form needs.
  */
 extern uint32 GgListFor(const GgCalibration *calibration, GgForm form, double target, double k);
 
-/* The bound of the recall of k rows by a list. */
+/* The bound of the recall of k rows by a list; for a form not measured, the least of all forms'. */
 extern double GgRecallOf(const GgCalibration *calibration, GgForm form, uint32 list, double k);
 
 /*

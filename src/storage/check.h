@@ -22,13 +22,13 @@ typedef struct GgCheck
 	bool		heap_check;
 	Tuplesortstate *rows;		/* heap_check: all rows with a valid TID, see GgPutCheckRow() */
 	uint32		last_count;		/* rows on the delta's last page when it was first read; 0 before */
-	int64	   *suspects;		/* ascending keys of TIDs whose line pointer was unused */
+	int64	   *suspects;		/* ascending keys of the TIDs that GgCheckTidsAgain() looks for */
 	uint32		nsuspects;
 	bool		again;			/* GgCheckTidsAgain() reads the TIDs once more */
 	bool		twice;			/* the suspect is one that is in the index twice */
-	uint32		met;			/* how often it was met by now */
-	bool		(*is_unused) (struct GgCheck *check, int64 key);	/* its line pointer, still */
-	const char *differs;		/* what the table has otherwise in the suspect's row */
+	uint32		met;			/* twice: how often the suspect was met so far */
+	bool		(*is_unused) (struct GgCheck *check, int64 key);	/* the line pointer of key */
+	const char *differs;		/* what the table has instead in the suspect's row; or NULL */
 	const GgOpclass *opclass;
 	Size		row_bytes;
 	void	   *row;			/* one vector */
@@ -51,7 +51,7 @@ typedef struct GgCheckRow
 	uint32		filters;		/* 28 bits: of filter words and NULL bits */
 	uint32		vector;			/* 28 bits: of the vector as it is stored, or decoded */
 	uint8		base;			/* of the code; 0: there is none */
-	uint16		row;			/* with codes alone, of the vector in the delta; else 0 */
+	uint16		row;			/* with codes alone, of a vector of delta or table; else 0 */
 } GgCheckRow;
 
 /* ---- check_rows.c ------------------------------------------------------ */
@@ -65,7 +65,7 @@ extern void GgDigestCode(GgCheck *check, const uint8 *record, GgCheckRow *digest
 /* Digest filter words, whose hash so far is given, and NULL bits. */
 extern uint32 GgDigestFilters(uint64 hash, uint16 nulls);
 
-/* Do these say that index and table have the same vector? */
+/* Do these digests say that index and table have the same vector? */
 extern bool GgVectorsAgree(const GgCheckRow *in_index, const GgCheckRow *in_heap);
 
 /* A sort of rows by TID, of which there are two at a time. */
@@ -95,14 +95,14 @@ extern const char *GgKindName(uint16 kind);
 extern void GgReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind,
 							  uint64 number, Page copy);
 
-/* An array of a segment, or of a piece, which has so many bytes. */
+/* Begin to read the array of this kind and owner, which has so many bytes. */
 extern void GgCheckReaderBegin(GgCheckReader *reader, GgCheck *check, uint32 owner, GgKind kind,
 							   uint64 bytes);
 
 /* The next len bytes of the array; returns the block on which they start. */
 extern BlockNumber GgCheckReaderNext(GgCheckReader *reader, void *dst, Size len);
 
-/* All of it was read. */
+/* End the reading of an array, when all of it was read. */
 extern void GgCheckReaderEnd(GgCheckReader *reader);
 
 /* ---- check_structure.c ------------------------------------------------- */

@@ -183,7 +183,7 @@ ReportOther(GgCheck *check, const char *what, int64 key)
 					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
-/* The rows of the index and the table's visible ones, both sorted. */
+/* Compare the rows of the index with the table's visible ones, both sorted. */
 static void
 CompareRows(GgCheck *check, Tuplesortstate *heap_rows)
 {

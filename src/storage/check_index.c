@@ -4,7 +4,8 @@
  *
  * The first finding is raised as an error that names the block and the cause.  check_structure.c
  * looks at the index alone, check_heap.c compares it with its table.  In order:
- *	1. the directory: extents inside the relation and disjoint, arrays as long as their contents
+ *	1. the directory: extents inside the relation and disjoint, arrays as long as their contents;
+ *	   the sample and the calibration
  *	2. the delta, page by page, the last one first
  *	3. each segment's arrays, every page's stamp and length first: rows finite, adjacency lists
  *	   well-formed, pivots distinct and their graph connected, no fewer TIDs cleared than the
@@ -15,8 +16,8 @@
  *	   or with another vector, or with other values in its filter columns
  *
  * Locks: AccessShare, as for a query, so inserts and VACUUM go on meanwhile.  A registered snapshot
- * keeps all that the copied directory names, as for a scan.  Their changes are not taken for
- * faults, because
+ * keeps all that the copied directory names, as for a scan.  Changes by inserts and VACUUM are
+ * not taken for faults, because
  *
  *	- a TID is cleared once and never set again, so pages have at least as many cleared TIDs as an
  *	  older directory counts

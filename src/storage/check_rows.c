@@ -16,8 +16,8 @@
 #define DIGEST_MASK		(((uint32) 1 << 28) - 1)
 
 /*
- * Bases are compared by sign, exponent and 6 bits of the mantissa, or to 3 percent.  One bit more
- * or less, sign and exponent too, is another number modulo this prime, but for the last one.
+ * Bases are compared by their 15 high bits: sign, exponent and 6 of the mantissa, or to 3 percent.
+ * A flip of any one but the last of these bits makes a difference above 1 modulo this prime.
  */
 #define BASE_SHIFT		17
 #define BASE_MODULUS	251

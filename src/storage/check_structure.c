@@ -34,7 +34,7 @@ HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
 	}
 }
 
-/* No id is there twice, and none is still to come. */
+/* No segment or piece has an id twice, or one still to come, and each piece's segment exists. */
 static void
 CheckOwners(GgCheck *check)
 {
@@ -153,8 +153,8 @@ CheckLength(GgCheck *check, BlockNumber blkno)
 }
 
 /*
- * Codes without vectors can be of any row.  Under L2 its square may exceed single precision, and so
- * may the step between levels under L2 and inner product.
+ * Can a code have this head?  Without vectors it may be the code of any row.  Under L2 the row's
+ * square may exceed single precision; under L2 and inner product the step between levels may.
  */
 static bool
 IsSoundHead(gg_metric metric, const gg_code_head *head)
@@ -165,7 +165,7 @@ IsSoundHead(gg_metric metric, const gg_code_head *head)
 		(isfinite(head->factor) || ((l2 || metric == GG_METRIC_IP) && head->factor < 0));
 }
 
-/* first: the piece's first node in its segment, as below. */
+/* Check the codes of a piece without vectors.  first: its first node's number in the segment. */
 static void
 CheckCodes(GgCheck *check, const GgPiece *piece, uint32 first)
 {
@@ -190,7 +190,7 @@ CheckCodes(GgCheck *check, const GgPiece *piece, uint32 first)
 	pfree(code);
 }
 
-/* Vectors are sound, and codes are theirs. */
+/* Check that the vectors of a piece are sound, and that its codes, if any, are theirs. */
 static void
 CheckVectors(GgCheck *check, const GgPiece *piece, uint32 first)
 {
@@ -283,7 +283,7 @@ CheckList(GgCheck *check, BlockNumber blkno, const IdList *ids)
 							   sorted[i]);
 }
 
-/* Also copies the lists with their marks to adjacency, unless that is NULL. */
+/* Check the lists of all nodes.  Copies them with their marks to adjacency, unless that is NULL. */
 static void
 CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
 {
@@ -299,7 +299,7 @@ CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
 
 		if (adjacency != NULL)
 			memcpy(adjacency + (uint64) node * degree, list, degree * sizeof(uint32));
-		/* elsewhere a mark is an id out of range */
+		/* in another graph a mark makes an id out of range */
 		for (uint32 i = 0; i < degree && segment->algorithm == GG_ALGORITHM_TSDG; i++)
 			if (list[i] != GG_NO_NODE)
 				list[i] &= ~GG_EDGE_MARK;
@@ -451,8 +451,8 @@ CompareKeys(const void *a, const void *b)
 }
 
 /*
- * The index still has this TID after its line pointer was looked at.  So it must be no suspect,
- * unless the line pointer has a new row by now.
+ * Report a TID that the index still has if it is a suspect: at once where the table differs, at
+ * the second meeting where it is there twice, else unless its line pointer has a new row by now.
  */
 static void
 LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
@@ -471,8 +471,8 @@ LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
 }
 
 /*
- * Count one row, whose filter words have that digest; row has that of the vector.  False when
- * VACUUM has cleared it.
+ * Check one row, and collect it where it is needed.  digest: of its filter words; row: has that of
+ * the vector.  False: VACUUM has cleared it.
  */
 static bool
 CheckRow(GgCheck *check, BlockNumber blkno, const ItemPointerData *tid, uint16 nulls,
@@ -665,7 +665,7 @@ CheckSegment(GgCheck *check, const GgSegment *segment)
 
 /* ---- the delta --------------------------------------------------------- */
 
-/* One row whose first page is in page, at offset bytes of its payload. */
+/* Check a row that starts in page, at offset bytes of its payload.  False: VACUUM cleared it. */
 static bool
 CheckDeltaRow(GgCheck *check, const GgArray *array, uint64 number, Page page, Size offset,
 			  BlockNumber blkno)

@@ -20,7 +20,7 @@ GgCodeBytes(const GgMetaPageData *meta, gg_codes codes)
 	return codes == GG_CODES_NONE ? 0 : gg_code_record_bytes(codes, meta->dimensions);
 }
 
-/* The codes that a build makes, by the index's option, of which GG_CODES_AUTO stays itself. */
+/* The codes that a build makes: those kept without vectors, or the option's (or GG_CODES_AUTO). */
 static inline int
 GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
 {
@@ -28,9 +28,9 @@ GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
 }
 
 /*
- * What a build makes by itself, and dimensions and rows from which on.  Short lists lose nothing by
- * int8, and .006 to .06 of recall@10 by int4 (itopk 16, 96 to 512 dimensions), which is no faster
- * at 128 dimensions (test/bench/RESULTS.md, Codes by themselves).
+ * The codes that a build makes by itself, from so many dimensions and rows on.  Short lists lose
+ * nothing by int8, and .006 to .06 of recall@10 by int4 (itopk 16, 96 to 512 dimensions), which is
+ * no faster at 128 dimensions (test/bench/RESULTS.md, Codes by themselves).
  */
 #define GG_AUTO_CODES				GG_CODES_INT8
 #define GG_LEAST_AUTO_DIMENSIONS	96
@@ -81,12 +81,12 @@ extern float *GgReadMean(Relation index, const GgMetaPageData *meta);
 #define GG_LEAST_MEAN_ROWS	1000
 
 /*
- * Take the mean of rows, if there is to be one, for an index that has no codes yet and no mean.
+ * Take the mean of rows, for an index that has no codes yet and no mean.  NULL: it is to have none.
  * Allocates in the current context.
  */
 extern float *GgTakeMean(const gg_dataset *data);
 
-/* mean: as of GgReadMean(); it is copied.  Allocates in the current context. */
+/* Make a coder.  mean: of GgReadMean(), or NULL; it is copied.  Allocates. */
 extern GgCoder *GgMakeCoder(const GgMetaPageData *meta, gg_codes codes, const float *mean);
 
 /* The code of a row, to coder->record. */
@@ -105,7 +105,7 @@ typedef struct GgCodeQuery
 	gg_code_query query;
 } GgCodeQuery;
 
-/* query: prepared; it must stay.  mean: as above.  Allocates in the current context. */
+/* query: prepared; it must stay.  mean: of GgReadMean(), or NULL.  Allocates. */
 extern GgCodeQuery *GgMakeCodeQuery(const GgMetaPageData *meta, gg_codes codes,
 									const float *mean, const float *query);
 
@@ -124,7 +124,7 @@ GgRowsToMeasure(const GgMetaPageData *meta, const gg_search_params *settings, gg
 	return gg_rerank_size(&params, codes, meta->dimensions);
 }
 
-/* Where the index has codes alone: the same of the table's rows. */
+/* The same where the index has codes alone: rows are read from the table to be measured. */
 static inline uint32
 GgRowsToRead(const GgMetaPageData *meta, const gg_search_params *settings, uint64 wanted)
 {
@@ -143,8 +143,8 @@ GgRowsWanted(GgIterativeScan mode, const gg_search_params *settings, uint32 limi
 }
 
 /*
- * GgFilteredDeviceList() where the device has codes alone.  0: it does not walk.  Planner and scan
- * ask this.
+ * How long is the list of a device's walk under a filter that a share of the nodes matches, where
+ * the device has codes alone?  0: it does not walk.  Planner and scan ask this.
  */
 static inline uint32
 GgFilteredCodesList(const GgMetaPageData *meta, GgIterativeScan mode,

@@ -5,14 +5,14 @@
  * The directory lies in the metapage, as far as it has room.  Further extents lie on directory
  * pages, which are written once: a change of one of their extents writes them anew, into other
  * blocks.  So the metapage's WAL record alone changes the directory.  What inserts change, the
- * delta's extents and free ones, stays in the metapage, and directory pages change with merges and
- * VACUUMs only.
+ * delta's extents and free ones, stays in the metapage while it has room, so inserts seldom change
+ * directory pages.
  *
  * Directory pages are read while the metapage is locked, so their blocks are free at once when the
  * metapage no longer names them.
  *
  * An index of format 2 has 32 segments and 288 extents in its metapage and no pieces.  It is read
- * as if each segment had one piece of its own number.  The first change writes format 3.
+ * as if each segment had one piece of its own number.  The first change writes format 3 or 4.
  *
  * An index has format 4 while it has what format 3 does not know (GgMetaPageData.features), and
  * otherwise stays one of format 3, which older libraries read.
@@ -40,7 +40,7 @@ typedef struct OldSegment
 	uint32		reserved;
 } OldSegment;
 
-/* GgExtent without first, whose place is zero but in FREE extents. */
+/* The metapage of format 2.  Its extents have zero in `first`, but for FREE ones' parked_xid. */
 typedef struct OldMeta
 {
 	char		head[offsetof(GgMetaPageData, npieces)];
@@ -720,7 +720,7 @@ SpilledAreCurrent(Relation index, const GgMetaPageData *meta)
 	return true;
 }
 
-/* Put extents that only merges and VACUUMs change in front.  Returns how many they are. */
+/* Put the extents of arrays, which inserts do not change, in front.  Returns how many they are. */
 static int
 PartitionExtents(GgMetaPageData *meta)
 {

@@ -14,12 +14,12 @@
 extern void GgReadMeta(Relation index, GgMetaPageData *meta);
 extern GgMetaPageData *GgReadDirectory(Relation index);
 
-/* The same of a file that may be of an index with other columns. */
+/* The same of a file that may be of an index with other columns, so columns are not compared. */
 extern void GgReadMetaOfFile(Relation index, GgMetaPageData *meta);
 
 /*
- * The same for a snapshot that was taken before.  Fails where it may have expired: VACUUM may have
- * given back segments and delta pages whose rows it still sees.
+ * GgReadMeta() for a snapshot that was taken before.  Fails where it may have expired: VACUUM may
+ * have given back segments and delta pages whose rows the snapshot still sees.
  */
 extern void GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta);
 
@@ -42,7 +42,7 @@ extern Buffer GgLockMeta(Relation index, int lockmode, GgMetaPageData **head);
 /* Copy the metapage and its directory, checked, from the metapage, which is locked exclusively. */
 extern void GgCopyMeta(Relation index, Buffer metabuf, GgMetaPageData *meta);
 
-/* The block of the delta's last page, by the metapage, which is locked. */
+/* The block of the delta's last page, by the locked metapage; InvalidBlockNumber: there is none. */
 extern BlockNumber GgDeltaTail(Buffer metabuf);
 
 /* The segment of that id; NULL: there is none. */
@@ -70,12 +70,12 @@ typedef struct GgDirectoryState
 	uint32		delta_pages;
 } GgDirectoryState;
 
-/* The buffer that the metapage is in. */
+/* The buffer that the metapage is in, which is not pinned. */
 extern Buffer GgMetaBuffer(Relation index);
 
 /*
- * Read it from there, of an index that is neither open nor locked.  False: another block is in the
- * buffer by now.
+ * Read the state of an index, which need not be open or locked, from the buffer that had its
+ * metapage.  False: another block is in the buffer by now.
  */
 extern bool GgReadStateFrom(Buffer buffer, GgRelFileLocator locator, GgDirectoryState *state);
 
@@ -111,15 +111,15 @@ extern Buffer GgLockDirectory(Relation index, GgMetaPageData *meta);
 extern void GgSettleDirectory(Relation index, Relation heap, GgMetaPageData *meta);
 extern void GgPutMeta(Page page, const GgMetaPageData *meta);
 
-/* The same for a change that needs no other page: settles, logs, unlocks and releases metabuf. */
+/* Store a change that needs no other page: settle it, log it, unlock and release metabuf. */
 extern void GgStoreMeta(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *meta);
 
 /* Form the metapage of meta in page, of BLCKSZ bytes.  meta has no spilled extents. */
 extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
 /*
- * The next id for a segment, piece or sample.  ereport(ERROR) where there is none: an id that came
- * round again would pass for another segment's.
+ * The next id, for a segment, piece, sample, calibration or new graph.  ereport(ERROR) where there
+ * is none: an id that came round again would pass for another segment's.
  */
 extern uint32 GgTakeId(Relation index, GgMetaPageData *meta);
 

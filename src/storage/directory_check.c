@@ -156,7 +156,7 @@ CheckDirectoryPages(Relation index, const GgMetaPageData *meta)
 						   meta->ndirectory, blocks, found);
 }
 
-/* Does the extent have an owner as its kind has?  Whether that one exists its array tells. */
+/* Is the owner one that its kind may have?  Whether it exists is for gpugraph_check() to find. */
 static bool
 OwnerIsSound(const GgMetaPageData *meta, const GgExtent *extent)
 {
@@ -210,7 +210,7 @@ CheckExtents(Relation index, const GgMetaPageData *meta)
 	CheckMean(index, meta);
 }
 
-/* Pages that a piece's array must have. */
+/* Check that a piece's array has as many pages as it must have. */
 static void
 CheckPieceArray(Relation index, const GgMetaPageData *meta, const GgPiece *piece, GgKind kind,
 				Size row_bytes)
@@ -261,7 +261,7 @@ CheckPieces(Relation index, const GgMetaPageData *meta, const GgSegment *segment
 						   segment->nodes, nodes);
 }
 
-/* The number of learned edges, and the id by which devices tell graphs apart. */
+/* Check the number of learned edges, and the id by which devices tell graphs apart. */
 static void
 CheckGraph(Relation index, const GgMetaPageData *meta, int number)
 {

@@ -20,7 +20,7 @@ extern void GgCheckDirectory(Relation index, const GgMetaPageData *meta);
 extern void GgCheckColumns(Relation index, const GgMetaPageData *meta,
 						   const GgFilterColumns *columns);
 
-/* The same of metric and elements, where vectors are read or written. */
+/* GgCheckColumns() for dimensions, metric and elements, where vectors are read or written. */
 extern void GgCheckOpclass(Relation index, const GgMetaPageData *meta, const GgOpclass *opclass);
 
 #endif							/* GG_DIRECTORY_CHECK_H */

@@ -22,7 +22,7 @@
 #define LEAST_DELTA_RUN		16
 #define MOST_DELTA_RUN		((uint32) (1024 * 1024 * 1024 / BLCKSZ))
 
-/* Nor do arrays get shorter free runs than this part of the relation, but for their rest. */
+/* Arrays get no free run shorter than this part of the relation, but for their rest. */
 #define RUN_SHARE			4096
 
 /* FREE entries that may stay apart though they touch. */
@@ -130,8 +130,8 @@ SortFree(GgMetaPageData *meta)
 }
 
 /*
- * Do the FREE entries i and i + 1 touch?  distance: of their parked ids.  What is free at once is
- * not parked again.
+ * May the FREE entries i and i + 1 become one: do they touch?  *distance: of their parked ids.
+ * What is free at once is not parked again.
  */
 static bool
 CanJoin(const GgMetaPageData *meta, int i, uint64 *distance)
@@ -157,9 +157,9 @@ JoinFree(GgMetaPageData *meta, int i)
 }
 
 /*
- * Of the sorted FREE entries from first on, join two with the nearest parked ids.  False: none
- * touch.  Where all were joined that touch, what is parked again and again beside what was parked
- * just before would grow under the latest id, and never be free.
+ * Of the sorted FREE entries from first on, join two with the nearest parked ids.  False: no two
+ * may become one.  Where all were joined that touch, what is parked again and again beside what was
+ * parked just before would grow under the latest id, and never be free.
  */
 static bool
 JoinNearest(GgMetaPageData *meta, int first)
@@ -361,7 +361,7 @@ GgParkingXid(FullTransactionId own)
 	return U64FromFullTransactionId(FullTransactionIdEquals(after, next) ? own : next);
 }
 
-/* The record that parked them is in WAL, so the next id is later than all that ended before it. */
+/* The extents' record is in WAL, so the next id is later than all that ended before the record. */
 void
 GgSetParkedIds(GgMetaPageData *meta)
 {
@@ -419,8 +419,8 @@ IsReusable(Relation index, Relation heap, GgExtent *extent)
 
 /*
  * Find out anew which ids every snapshot has passed.  GlobalVisCheckRemovableFullXid() alone goes
- * by what this process knew when it last took a snapshot, and a merge's slices take none.  It takes
- * 0.1 us with 100 connections, 0.6 with 500.
+ * by what this process knew when it last took a snapshot, and a merge's slices take none.  To find
+ * out takes 0.1 us with 100 connections, 0.6 with 500.
  */
 static void
 UpdateHorizon(Relation heap)
@@ -590,8 +590,8 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind
 }
 
 /*
- * An insert may wait for the extension lock while it holds the metapage, so it is held for one step
- * only.
+ * An insert may wait for the extension lock while it holds the metapage, so that lock is held for
+ * one step only.
  */
 void
 GgLengthen(Relation index, BlockNumber end)
@@ -667,9 +667,9 @@ RoomForArrays(const GgMetaPageData *meta, const GgExtent *extent)
  * The free extent that serves best: the one at `next`, where the array goes on; the smallest that
  * holds the rest of it; the largest.  -1: none of `least` blocks.
  *
- * That adds no more entries than blocks at the end of the relation do, however full the directory
- * is: none where all of the extent is used, and else one.  But where a fourth is in use, an array
- * gets few extents.
+ * To use it adds no more entries than blocks at the end of the relation do, however full the
+ * directory is: none where all of the extent is used, and else one.  But where a fourth of the
+ * directory's entries is in use, an array gets few extents.
  */
 static int
 ChooseFree(const GgMetaPageData *meta, const GgBlocksWanted *wanted)

@@ -20,7 +20,7 @@ extern BlockNumber GgCheckHighWater(Relation index, BlockNumber high);
 /* For qsort() of GgExtents: by their first blocks. */
 extern int	GgCompareStarts(const void *a, const void *b);
 
-/* ereport(ERROR) where an index would have too many blocks.  Nothing has been changed. */
+/* ereport(ERROR) where nblocks are too many for an index.  Call it before anything is changed. */
 extern void GgCheckLength(Relation index, uint64 nblocks);
 
 /*
@@ -46,8 +46,8 @@ typedef struct GgBlocksWanted
 	uint32		owner;
 	uint32		least;			/* free blocks are taken from a run of so many at least */
 	uint32		whole;			/* of the array */
-	uint32		rest;			/* of it that has none yet */
-	BlockNumber next;			/* behind its last block; InvalidBlockNumber: it has none yet */
+	uint32		rest;			/* blocks of the array that are not taken yet */
+	BlockNumber next;			/* behind the array's last block; InvalidBlockNumber: it has none */
 } GgBlocksWanted;
 
 /*
@@ -59,7 +59,7 @@ extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta,
 						   const GgBlocksWanted *wanted, BlockNumber *start, BlockNumber *end);
 
 /*
- * Give every FREE extent free that snapshots have passed, so that neighbours become one.  The
+ * Take the parked ids that every snapshot has passed off FREE extents, and join neighbours.  The
  * caller stores meta.
  */
 extern void GgReleaseParked(Relation index, Relation heap, GgMetaPageData *meta);
@@ -92,16 +92,16 @@ extern void GgFreeDelta(GgMetaPageData *meta, uint64 first, uint32 npages, uint6
 /* Give back one array. */
 extern void GgFreeArray(GgMetaPageData *meta, uint32 segment, GgKind kind, uint64 parked_xid);
 
-/* Give back all arrays of a segment that is no longer in the directory, vectors included. */
+/* Give back all arrays and pieces of a segment, which the caller takes out of the directory. */
 extern void GgFreeSegment(GgMetaPageData *meta, uint32 segment, uint64 parked_xid);
 
-/* The same but for vectors. */
+/* Give back a segment's arrays, but not its pieces. */
 extern void GgFreeGraph(GgMetaPageData *meta, uint32 segment, uint64 parked_xid);
 
-/* Give back the vectors of a piece, and take it out of the directory. */
-/* Blocks of all codes, and of their mean, are free at once: nobody else uses the relation. */
+/* Give back all codes and their mean: free at once, because nobody else uses the relation. */
 extern void GgFreeCodes(GgMetaPageData *meta);
 
+/* Give back the vectors and codes of a piece, and take it out of the directory. */
 extern void GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid);
 
 /*
@@ -111,10 +111,10 @@ extern void GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid);
  */
 extern uint64 GgParkingXid(FullTransactionId own);
 
-/* Free blocks that some snapshot may still need. */
+/* How many free blocks may some snapshot still need? */
 extern uint64 GgParkedBlocks(Relation heap, const GgMetaPageData *meta);
 
-/* Give an id to extents of a directory in use that were parked without one. */
+/* Give a parked id to those extents of a directory in use that have GG_PARKED_UNKNOWN. */
 extern void GgSetParkedIds(GgMetaPageData *meta);
 
 #endif							/* GG_EXTENTS_H */

@@ -2,8 +2,8 @@
  * filling.c
  *		A directory that fills up: the log tells once, and names who holds what was given back.
  *
- * The metapage notes that the log has told.  It tells again when the directory was less than half
- * full meanwhile.
+ * The metapage notes that the log has told.  The log tells again when the directory was less than
+ * half full meanwhile.
  */
 #include "storage/filling.h"
 

@@ -9,7 +9,7 @@
 
 /*
  * Is the directory, which is about to be stored, three quarters full, and has the log not told of
- * it?  Notes in meta that it has.
+ * it?  If so, meta notes that the log has told.
  */
 extern bool GgNoteFilling(GgMetaPageData *meta);
 

@@ -233,7 +233,7 @@ GgArrayElements(Oid type, Datum array, Datum **elements, bool **isnull, int *cou
 	bool		byval = true;
 	char		align = TYPALIGN_INT;
 
-	/* the array's own word for its elements may be a domain */
+	/* the element type that the array itself names may be a domain */
 	switch (type)
 	{
 		case INT2ARRAYOID:

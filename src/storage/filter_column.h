@@ -11,7 +11,10 @@
 #include "base/base.h"
 #include "storage/format.h"
 
-/* How a value becomes words.  All but the last two have one word, whose signed order says it. */
+/*
+ * How a value becomes words: a signature GG_MASK_WORDS, any other value one.  Words of integers,
+ * floats and uuids have, as signed numbers, the order of the values.
+ */
 typedef enum GgEncoding
 {
 	GG_ENCODING_INTEGER = 1,	/* bool, int2, int4, int8, date, timestamp, timestamptz: as it is */
@@ -61,7 +64,7 @@ extern uint16 GgEncodeFilters(const GgFilterColumns *columns, const Datum *value
 /* The word of one value that is not NULL, of a column with one word; type is a column's type. */
 extern int64 GgEncodeScalar(Oid type, Oid collation, Datum value);
 
-/* Make the words of an array: of each element alone, or of all.  NULL elements add nothing. */
+/* Set the two bits of an element, which is not NULL, in words, beside bits that are set already. */
 extern void GgEncodeElement(Oid type, Oid collation, Datum element, int64 *words);
 
 /* The elements of an array of a column's type, in the current context. */

@@ -35,7 +35,7 @@ typedef struct WordSet
 	uint32		n;
 } WordSet;
 
-/* The values of a key, of which a row has to fulfil it with any one. */
+/* The values of a key.  A row fulfils the key if it does so with any one of them. */
 typedef struct KeyValues
 {
 	Oid			type;			/* as RightType() */
@@ -161,7 +161,7 @@ PlaceOfDate(DateADT date, int64 *word)
 	return PLACE_AT;
 }
 
-/* A value in the session's time zone, which that may carry beyond the ends of all times. */
+/* The place of a value in the session's time zone, which may lie beyond the ends of all times. */
 static Place
 PlaceOfLocal(Oid type, Datum value, int64 *word)
 {
@@ -365,7 +365,7 @@ TakeEnumOrder(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber str
 
 /* ---- keys of a column ---------------------------------------------------- */
 
-/* The column equals one of values. */
+/* The column equals one of values.  False: it cannot. */
 static bool
 TakeEqualToAny(const GgFilterColumn *column, ColumnKeys *keys, const KeyValues *any, bool *recheck)
 {
@@ -390,7 +390,7 @@ TakeEqualToAny(const GgFilterColumn *column, ColumnKeys *keys, const KeyValues *
 	return set.n > 0;
 }
 
-/* The column is less than, or greater than, one of values. */
+/* The column is less than, or greater than, one of values.  False: it cannot be. */
 static bool
 TakeOrderToAny(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber strategy,
 			   const KeyValues *any, bool *recheck)
@@ -422,7 +422,7 @@ TakeOrderToAny(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber st
 	return possible;
 }
 
-/* Masks for &&: one for each element, or no condition where they are too many for any filter. */
+/* Masks for &&, one an element; none if they are too many for a filter.  False: no element. */
 static bool
 TakeOverlap(const GgFilterColumn *column, ColumnKeys *keys, const Datum *elements,
 			const bool *isnull, int count)
@@ -548,7 +548,7 @@ TakeKey(const GgFilterColumn *column, ColumnKeys *keys, const ScanKeyData *key, 
 
 /* ---- conditions ---------------------------------------------------------- */
 
-/* Add a condition where there is room. */
+/* Add a condition.  False: the filter has no room for it, so rows are rechecked. */
 static bool
 AddCondition(gg_filter *filter, int number, const GgFilterColumn *column, gg_condition_kind kind,
 			 const int64 *values, uint32 nvalues, bool *recheck)
@@ -573,7 +573,7 @@ AddCondition(gg_filter *filter, int number, const GgFilterColumn *column, gg_con
 	return true;
 }
 
-/* Remove words outside the interval from the set, and shrink the interval to the set. */
+/* Keep only the set's words in the interval, and shrink that to the set.  False: none are left. */
 static bool
 SettleInterval(ColumnKeys *keys)
 {

@@ -23,7 +23,7 @@ extern bool GgFilterTypesCompare(Oid type, Oid right);
 /*
  * Make the conditions of a scan's keys, which have attributes 1 .. n of the index.  The filter gets
  * no list of TIDs, and no conditions where none is needed.  *recheck: rows that match need not
- * fulfil the keys.  False when no row does.  Allocates in the current context.
+ * fulfil the keys.  False: no row can fulfil them.  Allocates in the current context.
  */
 extern bool GgFilterFromKeys(const GgFilterColumns *columns, const ScanKeyData *keys, int nkeys,
 							 gg_filter *filter, bool *recheck);

@@ -20,7 +20,7 @@
 #define GG_MAGIC			0x67706772	/* "gpgr" */
 #define GG_FORMAT_VERSION	4		/* of an index that has features */
 #define GG_PLAIN_FORMAT		3		/* of one that has none */
-#define GG_OLDEST_FORMAT	2		/* is read, and becomes 3 with the first change */
+#define GG_OLDEST_FORMAT	2		/* only read: the directory's first change writes 3 or 4 */
 #define GG_META_BLKNO		0
 
 /* What a page, and so an extent, holds.  On disk: never renumber. */
@@ -59,7 +59,7 @@ GgIsOfSegment(int kind)
 	return (kind >= GG_KIND_ADJACENCY && kind <= GG_KIND_OFFSETS) || kind == GG_KIND_FILTERS;
 }
 
-/* Does it change with merges, with learning and with VACUUM alone? */
+/* Is it an array: of a piece, a segment, or one that an index has once?  No insert changes it. */
 static inline bool
 GgIsArray(int kind)
 {
@@ -67,7 +67,7 @@ GgIsArray(int kind)
 		kind == GG_KIND_MEAN || kind == GG_KIND_CALIBRATION;
 }
 
-/* The owner in the stamps and extents of what belongs to no segment and no piece. */
+/* The owner in the stamps of metapage, delta, mean and directory, and in their and FREE extents. */
 #define GG_NO_SEGMENT		0xFFFFFFFFu
 
 /* Node ids in adjacency lists lie below 2^31.  The highest bit marks an edge, see gg_graph. */
@@ -80,7 +80,7 @@ StaticAssertDecl(GG_MAX_NODES <= GG_EDGE_MARK, "node ids must leave room for the
 typedef struct GgPageStamp
 {
 	uint64		instance;		/* GgMetaPageData.instance */
-	uint32		segment;		/* GgSegment.id, GgPiece.id, a sample's id, or GG_NO_SEGMENT */
+	uint32		segment;		/* id of segment, piece, sample, calibration; or GG_NO_SEGMENT */
 	uint32		number;			/* of the page in its array, or in the delta since its start */
 	uint16		kind;			/* GgKind */
 	uint16		count;			/* delta: rows that start on this page; else 0 */
@@ -113,7 +113,7 @@ typedef struct GgPivotEntry
 
 /*
  * The queries that the index learns edges from: this head, then count x dimensions floats, prepared
- * (gg_query_prepare).  A sample that is replaced gets another id from those of segments.
+ * (gg_query_prepare).  A sample that replaces another has a new id, from the numbers of segments.
  */
 typedef struct GgSampleHead
 {
@@ -137,8 +137,8 @@ typedef enum GgForm
 /* What a calibration was measured with.  On disk: never renumber. */
 typedef enum GgCalibratedBy
 {
-	GG_BY_ROWS = 1,				/* of the index, each without itself */
-	GG_BY_QUERIES = 2			/* of the sample, that no edge was learned from */
+	GG_BY_ROWS = 1,				/* rows of the index, each searched without itself */
+	GG_BY_QUERIES = 2			/* queries of the sample that no edge was learned from */
 } GgCalibratedBy;
 
 /* Candidate lists of 16 to 1024, four to an octave: see GgCalibratedLength(). */
@@ -151,13 +151,13 @@ typedef uint16 GgBounds[GG_CALIBRATED_KS][GG_CALIBRATED_LENGTHS];
 
 /*
  * The recall that the index was measured to have, of which storage/calibration.h tells more.  A
- * calibration that is replaced gets another id from those of segments.  Days follow it.
+ * calibration that replaces another has a new id, from the numbers of segments.  Days follow it.
  */
 typedef struct GgCalibration
 {
 	int64		measured;		/* TimestampTz */
 	uint32		next_id;		/* of the metapage then: segments from it on are newer */
-	uint32		follows;		/* measurements that are not held: maintain/calibration.c */
+	uint32		follows;		/* so many more measurements are not held: maintain/calibration.c */
 	uint64		rows;			/* live rows of segments then */
 	uint32		sample;			/* id of the sample then, or GG_NO_SEGMENT */
 	uint32		queries;
@@ -168,10 +168,10 @@ typedef struct GgCalibration
 	uint32		held;			/* 1: bounds are not those measured: maintain/calibration.c */
 	/*
 	 * Lower bounds of recall in units of 1/65535, of which GG_EXACT_BOUND says that all rows are
-	 * measured.  A form that has 0 at the end was not measured.
+	 * measured.  A form whose last bounds are 0 was not measured.
 	 */
 	GgBounds	bounds[GG_FORMS];
-	GgBounds	origin[GG_FORMS];	/* since when the sample alone has changed */
+	GgBounds	origin[GG_FORMS];	/* bounds since which the sample alone has changed */
 } GgCalibration;
 
 /* A measurement, for the view; one for each day, GG_MOST_DAYS at most. */
@@ -180,7 +180,7 @@ typedef struct GgCalibrationDay
 	int64		measured;		/* TimestampTz */
 	uint32		queries;
 	uint16		by;				/* GgCalibratedBy */
-	uint16		sample;			/* the low bits of its id: whether it was another one */
+	uint16		sample;			/* the low bits of the sample's id, which tell a new one */
 	uint16		recall[GG_FORMS];	/* bounds of 10 rows at a list of GG_DAILY_LENGTH */
 } GgCalibrationDay;
 
@@ -210,7 +210,7 @@ typedef struct GgPiece
 	uint16		reserved;
 } GgPiece;
 
-#define GG_CODES_OF_2_BITS	3	/* in their place in an index of before 1.2.0, which is refused */
+#define GG_CODES_OF_2_BITS	3	/* GgPiece.codes in an index of before 1.2.0, which is refused */
 
 /* GgSegment.flags */
 #define GG_SEGMENT_OFFSETS	0x0001	/* node i has not just row i: see the OFFSETS array */
@@ -219,8 +219,8 @@ typedef struct GgPiece
 
 /*
  * A graph over nodes vectors, those of its pieces in directory order.  No two nodes of one piece
- * have equal vectors.  Where nodes of two pieces have, all rows belong to one of them, and the
- * others are nodes without rows.  All of it is immutable but for dead, and for the adjacency:
+ * have equal vectors.  Where nodes of two pieces do, one node has all their rows, and the others
+ * are nodes without rows.  All of it is immutable but for dead, and for the adjacency:
  * another one takes its place when edges are learned.
  */
 typedef struct GgSegment
@@ -277,8 +277,8 @@ typedef struct GgExtent
 } GgExtent;
 
 /*
- * Rows of a segment.  Below 2^32 by more than the steps in which loops go through rows, so that
- * none of them passes it.
+ * The most rows of a segment.  They are fewer than 2^32 by more than the steps in which loops go
+ * through rows, so that no loop passes 2^32.
  */
 #define GG_MAX_ROWS			0xFFFF0000u
 
@@ -289,8 +289,9 @@ StaticAssertDecl(GG_MAX_NODES <= (GG_MAX_ROWS - 0x10000) / 2,
 #define GG_MAX_PIECES		128
 
 /*
- * Merges and VACUUM keep to GG_MAX_EXTENTS, which tests make smaller.  The others are for what must
- * not fail: inserts, and a merge that makes room.  Versions before 1.2.0 refuse more than 1,024.
+ * Merges and VACUUM keep to GG_MAX_EXTENTS, which tests make smaller.  GG_RESERVED_EXTENTS are for
+ * what must not fail: inserts, and a merge that makes room.  Versions before 1.2.0 refuse more than
+ * 1,024.
  */
 #ifndef GG_MAX_EXTENTS
 #define GG_MAX_EXTENTS		1024
@@ -329,12 +330,12 @@ typedef struct GgBuildTimes
  * refused.
  */
 #define GG_FEATURE_CODES	0x0001	/* pieces have codes */
-#define GG_FEATURE_CODED	0x0002	/* and no vectors: see coded */
+#define GG_FEATURE_CODED	0x0002	/* pieces have codes and no vectors: see coded */
 #define GG_FEATURE_NUMBERS	0x0004	/* the delta's page numbers are longer than 32 bits */
 #define GG_FEATURE_SAMPLE	0x0008	/* there is a sample of queries */
 #define GG_FEATURE_MEAN		0x0010	/* there is a mean, and all codes are centred by it */
 #define GG_FEATURE_NO_NULL	0x0020	/* no row has been left out as its vector is NULL */
-#define GG_FEATURE_NO_ZERO	0x0040	/* nor as it is zero; under cosine alone */
+#define GG_FEATURE_NO_ZERO	0x0040	/* no row has been left out as it is zero; cosine alone */
 #define GG_FEATURE_LENGTHS	0x0080	/* inner product: largest_length covers all rows */
 #define GG_FEATURE_CALIBRATION 0x0100	/* there is a calibration */
 #define GG_LEAVES_NOTHING_OUT (GG_FEATURE_NO_NULL | GG_FEATURE_NO_ZERO)
@@ -366,12 +367,12 @@ typedef struct GgMetaPageData
 	uint16		graph_degree;
 	uint16		intermediate_graph_degree;
 	int32		seed;
-	uint32		next_id;		/* for the next segment, piece or sample */
+	uint32		next_id;		/* of the next segment, piece, sample, calibration, new graph */
 	GgBuildTimes times;
 	uint16		filter_words;	/* of each row, of all filter columns together */
-	uint16		flags;			/* GG_META_TOLD */
+	uint16		flags;			/* GG_META_... */
 	uint32		delta_low;		/* of the number of the delta's first page: GgDeltaFirst() */
-	uint32		delta_pages;	/* from there to the last, which takes the next row; see first */
+	uint32		delta_pages;	/* from first to last, gaps too; the last takes the next row */
 	uint32		delta_dead;		/* delta rows cleared by VACUUM, on pages that are still there */
 	float4		largest_length; /* of all rows ever stored, see GgRowLength(); 0: not known */
 	uint16		nsegments;
@@ -384,7 +385,7 @@ typedef struct GgMetaPageData
 	BlockNumber directory[GG_MAX_DIRECTORY_PAGES];
 	uint32		column_types[GG_MAX_COLUMNS];	/* GgFilterColumn.type; 0 behind the last */
 	uint32		features;		/* GG_FEATURE_... */
-	uint16		coded;			/* gg_codes that pieces have instead of vectors; GG_CODES_NONE */
+	uint16		coded;			/* gg_codes of pieces that have no vectors; else GG_CODES_NONE */
 	uint16		delta_high;		/* of the number of the delta's first page, above 32 bits */
 	uint16		reserved[8];
 	GgSegment	segments[GG_MAX_SEGMENTS];
@@ -417,7 +418,7 @@ StaticAssertDecl(offsetof(GgMetaPageData, delta_low) == 88 && GG_PLAIN_META_HEAD
 StaticAssertDecl(sizeof(GgDeltaRow) == sizeof(GgTidEntry) && GG_MAX_COLUMNS <= 16,
 				 "a row has one head, with a bit for each filter column");
 
-/* The number of the delta's first page.  The metapage may be the page's own or a copy. */
+/* The number of the delta's first page.  meta may lie in the page or be a copy. */
 static inline uint64
 GgDeltaFirst(const GgMetaPageData *meta)
 {
@@ -426,9 +427,9 @@ GgDeltaFirst(const GgMetaPageData *meta)
 }
 
 /*
- * Which rows has the index never left out since its build?  Bits of GG_LEAVES_NOTHING_OUT.  Those
- * that older libraries were given are not known, hence 0.  The metapage may be the page's own or a
- * copy.
+ * Which rows has the index never left out since its build?  Bits of GG_LEAVES_NOTHING_OUT.  They
+ * are 0 in older formats, whose libraries did not note what they left out.  meta may lie in the
+ * page or be a copy.
  */
 static inline uint32
 GgNeverLeftOut(const GgMetaPageData *meta)

@@ -39,7 +39,7 @@ extern uint64 GgGraphBytes(const GgGraphMemory *memory, uint32 n);
  */
 extern uint64 GgGraphDeviceBytes(const GgGraphMemory *memory, uint32 n);
 
-/* The most rows for which that is no more than budget; at least 1, of a device 0. */
+/* The most rows whose host or device bytes fit budget.  Where none fits, 1; of a device 0. */
 extern uint32 GgRowsThatFit(const GgGraphMemory *memory, uint64 budget);
 extern uint32 GgRowsThatFitDevice(const GgGraphMemory *memory, uint64 budget);
 

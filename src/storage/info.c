@@ -2,7 +2,7 @@
  * info.c
  *		gpugraph_index_info(): what an index holds, and what its blocks are used for.
  *
- * And how all functions that are given an index open it, with whose rights.
+ * This file also says how all functions that are given an index open it, and with whose rights.
  */
 #include "storage/codes.h"
 #include "storage/directory.h"

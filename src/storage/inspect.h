@@ -21,20 +21,21 @@ typedef enum GgInspection
 {
 	GG_READ_INDEX,				/* needs ownership, MAINTAIN, or pg_stat_scan_tables */
 	GG_READ_TABLE,				/* needs ownership or MAINTAIN */
-	GG_CHANGE_INDEX,			/* likewise, and locks as an insert does */
+	GG_CHANGE_INDEX,			/* needs ownership or MAINTAIN; locks as an insert does */
 	GG_SEARCH_TABLE				/* needs SELECT on the table or on some of its columns; the caller
 								 * knows which */
 } GgInspection;
 
 /*
- * Open a gpugraph index and its table, to be read under AccessShareLock.  Errors: 42704 no such
- * relation; 42809 it is of another kind; 42501 the user lacks the privilege; 55000 the index is not
- * ready; 0A000 it is another session's temporary table, or unlogged on a standby.
+ * Open a gpugraph index and its table under AccessShareLock; under RowExclusiveLock to change the
+ * index.  Errors: 42704 no such relation; 42809 it is of another kind; 42501 the user lacks the
+ * privilege; 55P03 the lock to change is not to be had; 55000 the index is not ready; 0A000 it is
+ * another session's temporary table, or unlogged on a standby.
  */
 extern void GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected);
 extern void GgCloseInspected(GgInspected *inspected);
 
-/* Whose rights are in use while the owner's are. */
+/* The caller's rights, to be restored when the owner's are no longer used. */
 typedef struct GgCaller
 {
 	Oid			userid;
@@ -52,7 +53,7 @@ typedef struct GgCaller
 extern void GgActAsOwner(Relation heap, GgCaller *caller);
 extern void GgActAsCaller(const GgCaller *caller);
 
-/* What errors are to say of an expression that is evaluated between these two. */
+/* What errors say of an expression evaluated between GgTellRights() and GgTellNoRights(). */
 typedef struct GgRights
 {
 	ErrorContextCallback callback;
@@ -67,10 +68,10 @@ GgIsExpression(Relation index)
 	return index->rd_index->indkey.values[0] == InvalidAttrNumber;
 }
 
-/* Looks names up, which nobody may do while an error is reported. */
+/* Set up rights.  Looks names up here, since nobody may do so while an error is reported. */
 extern void GgFindRights(GgRights *rights, Relation index, Relation heap);
 
-/* Errors name the index, and whose rights and path it is evaluated with. */
+/* From here on errors name the index, and the owner and path that its expression runs with. */
 static inline void
 GgTellRights(GgRights *rights)
 {

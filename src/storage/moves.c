@@ -8,8 +8,8 @@
  * last ones first.  Pages are copied as they are: a stamp does not say in which block it is.
  *
  * Every free run before the mark may be used, that behind the delta's last page, too.  How many
- * blocks are to be left to the delta is a part of the relation's length (extents.c).  In one that
- * is far too long that is more than all that is in use.
+ * blocks are to be left to the delta is a part of the relation's length (extents.c).  In a
+ * relation that is far too long, such a part is more than all that is in use.
  *
  * A plan is made by doing all its moves on a copy of the directory.  So it is known before anything
  * is copied how short the relation will be.  It ends, because each move takes blocks from behind
@@ -25,7 +25,7 @@
 #define EXCESS_SHARE		10
 #define LEAST_EXCESS		16
 
-/* What cannot become as short is made shorter where that takes away this part of it. */
+/* A relation that cannot become as short is made shorter where that takes away this part of it. */
 #define LEAST_SHARE			5
 
 /*
@@ -169,7 +169,7 @@ JoinArray(GgMetaPageData *meta, uint32 segment, GgKind kind)
 	}
 }
 
-/* The directory says that pages lie in other blocks, which no extent has. */
+/* Put a move's pages, of extent i, into new blocks, which no extent has, and park the old ones. */
 static void
 Replace(GgMetaPageData *meta, int i, const GgMove *move, uint64 parked_xid)
 {
@@ -342,7 +342,7 @@ GgFlipMoves(GgMetaPageData *meta, const GgMoves *moves, uint64 parked_xid)
 	}
 	GgMergeFree(meta);
 	meta->generation++;
-	/* which has the directory pages written anew */
+	/* a number so large has GgSettleDirectory() write directory pages anew */
 	if (moves->directory)
 		meta->nspilled = meta->nextents + 1;
 	return moved;

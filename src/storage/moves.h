@@ -16,7 +16,7 @@ typedef struct GgMove
 	uint32		nblocks;
 	BlockNumber from;
 	BlockNumber to;
-	bool		dropped;		/* they stay where they are */
+	bool		dropped;		/* the pages stay where they are */
 } GgMove;
 
 /* A step has so many moves and blocks (1 GB) at most, and of blocks that others change 32 MB. */
@@ -41,8 +41,8 @@ GgPagesChange(GgKind kind)
 
 /*
  * The relation has `length` blocks.  Is that more than it may have, and would it become as short as
- * it is to be, or a fifth shorter, if what lies high was moved?  If so, says what to move next;
- * nothing: only free blocks are there.  released: as if every snapshot had passed every parked id.
+ * it is to be, or a fifth shorter, if what lies high was moved?  If so, says what to move next:
+ * nothing if only free blocks lie high.  released: as if every snapshot had passed every parked id.
  * Else what has a parked id is needed.  The caller has looked which ids snapshots have passed
  * (GgReleaseParked()); who looked again here could find more, of which the directory does not say
  * that they are free.

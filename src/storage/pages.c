@@ -112,7 +112,7 @@ void
 GgCountForTid(Relation index, Relation heap, BlockNumber blkno, const ItemPointerData *tid,
 			  BlockNumber *length)
 {
-	/* elsewhere the address means something else */
+	/* in a table that is no heap an address means something else */
 	*length = heap->rd_rel->relam == HEAP_TABLE_AM_OID ? RelationGetNumberOfBlocks(heap) :
 		InvalidBlockNumber;
 	if (ItemPointerGetBlockNumberNoCheck(tid) >= *length)

@@ -81,9 +81,9 @@ extern void GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, 
 extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 number);
 
 /*
- * Page contents are untrusted, so the special area's offset is checked before it is followed.  So
- * is pd_upper, because writers of the page move pd_lower, and GenericXLog clears what lies between
- * the two.
+ * Is the page's header sound?  Page contents are untrusted, so the special area's offset is
+ * checked before it is followed.  So is pd_upper, because writers of the page move pd_lower, and
+ * GenericXLog clears what lies between the two.
  */
 extern bool GgPageIsSound(Page page);
 
@@ -128,9 +128,9 @@ extern BlockNumber GgArrayBlock(const GgArray *array, uint64 number);
 extern uint64 GgArrayPages(uint64 bytes);
 
 /*
- * A valid TID that was read from that block of the index must lie in the table.  *length: the
- * table's blocks when they were last counted; 0: they were not.  The table is locked, so it does
- * not become shorter.
+ * Count the table's blocks anew, and ereport(ERROR) unless a valid TID, read from block blkno of
+ * the index, lies in them.  *length: the count; 0: none yet.  The table is locked, so it does not
+ * become shorter.
  */
 extern void GgCountForTid(Relation index, Relation heap, BlockNumber blkno,
 						  const ItemPointerData *tid, BlockNumber *length);

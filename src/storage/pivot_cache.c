@@ -2,10 +2,10 @@
  * pivot_cache.c
  *		Pivots of segments that this session has walked, with their rows, in its own memory.
  *
- * A walk measures some 300 pivots before any other node, by itopk 64 a third of all, and by 16
- * more than half.  They are few (3 sqrt(n) and those of groups of rows), and the same for all
- * queries.  In shared buffers each takes two pins, and its row lies on a page of its own; here all
- * of them mostly fit a processor's second cache.  RESULTS.md has figures ("Codes by themselves").
+ * A walk measures some 300 pivots before any other node: at itopk 64 a third of what it measures,
+ * at 16 more than half.  Pivots are few (3 sqrt(n) and those of groups of rows), and the same for
+ * all queries.  In shared buffers each takes two pins, and its row lies on a page of its own; here
+ * all of them mostly fit a processor's second cache.  Figures: RESULTS.md, Codes by themselves.
  *
  * A pivot comes here when a walk first asks for it.  What its segment has does not change as long
  * as instance and generation are the same (README, Locks).  Caches of former generations, and of
@@ -23,7 +23,7 @@ static MemoryContext context = NULL;
 static HTAB *caches;
 static Size used_bytes = 0;
 
-/* Forget those that this transaction has not asked for. */
+/* Forget the caches that this transaction has not asked for. */
 static void
 DropUnused(TimestampTz now)
 {

@@ -11,7 +11,7 @@
 
 #include "storage/format.h"
 
-/* What a segment's pivots are the same for as long as. */
+/* A segment's pivots and their rows stay the same as long as all of this does. */
 typedef struct GgPivotCacheKey
 {
 	uint64		instance;
@@ -23,9 +23,9 @@ typedef struct GgPivotCacheKey
 typedef struct GgPivotCache
 {
 	GgPivotCacheKey key;
-	TimestampTz used;			/* began the transaction that last asked for it */
+	TimestampTz used;			/* when the transaction began that last asked for the cache */
 	Size		bytes;
-	char	   *known;			/* for each pivot GG_PIVOT_… */
+	char	   *known;			/* bits GG_PIVOT_... for each pivot */
 	GgPivotEntry *entries;
 	char	   *rows;
 } GgPivotCache;
@@ -35,7 +35,7 @@ typedef struct GgPivotCache
 
 /*
  * The cache of npivots pivots with rows of row_bytes, which lives until this transaction ends.
- * NULL: together with others of this transaction it would take more memory than hashes may.
+ * NULL: with others of this transaction it takes more memory than hashes may, or than there is.
  */
 extern GgPivotCache *GgFindPivotCache(const GgPivotCacheKey *key, uint32 npivots, Size row_bytes);
 

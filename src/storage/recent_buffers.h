@@ -22,7 +22,7 @@ typedef struct GgRecentBuffers
 /* From _PG_init. */
 extern void GgInitRecentBuffers(void);
 
-/* version: what else, beside the relation's file, tells one owner from another. */
+/* Set up *recent for a relation.  version: what, beside its file, tells one owner from another. */
 extern void GgFindRecentBuffers(GgRecentBuffers *recent, Relation rel, uint64 version);
 
 /*

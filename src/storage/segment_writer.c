@@ -166,7 +166,7 @@ GgBeginWriter(GgSegmentWriter *writer, Relation index, GgMetaPageData *meta,
 	writer->start_redo = GetRedoRecPtr();
 }
 
-/* Blocks at the end of the relation for an array, into the directory. */
+/* Give an array blocks at the end of the relation, and list them in the directory. */
 static void
 PlaceArray(GgSegmentWriter *writer, GgWriterArray *array, uint64 bytes)
 {
@@ -198,7 +198,7 @@ SumRanges(const GgWriterQueue *queue, int narrays)
 	return sum;
 }
 
-/* Arrays and counts are the leader's to change; others may look under the mutex alone. */
+/* Arrays and `ready` are the leader's to change.  Others may look at them under the mutex alone. */
 static void
 SetReady(GgSegmentWriter *writer, int queue, uint32 ready)
 {

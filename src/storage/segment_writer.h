@@ -59,14 +59,14 @@ typedef struct GgWriterShared
 {
 	bool		use_wal;
 	int			nqueues;		/* fixed before workers start */
-	bool		centred;		/* codes are, by mean: settled before any are ready to be made */
+	bool		centred;		/* codes are centred by mean; settled before any code is made */
 	float		mean[GG_MAX_DIM];
 	ConditionVariable changed;	/* there is something to write, or all is written */
 	slock_t		mutex;			/* protects what follows */
 	GgWriterQueue queues[GG_WRITER_QUEUES];
 	int			writers;		/* processes that write now */
-	uint64		since_us;		/* when the first of them began */
-	double		write_s;		/* time before that with at least one writer */
+	uint64		since_us;		/* when the first of these writers began */
+	double		write_s;		/* time with at least one writer; grows when the last one ends */
 	double		busy_s;			/* time of all processes, summed, WAL included */
 	double		wal_s;			/* the part of busy_s that went into WAL */
 } GgWriterShared;
@@ -106,14 +106,14 @@ typedef struct GgPageRange
 
 /* ---- the leader ---------------------------------------------------------------- */
 
-/* Pages go behind the metapage of an empty relation. */
+/* Set up what all share, then a view.  Pages go behind the metapage of an empty relation. */
 extern void GgInitWriterShared(GgWriterShared *shared, Relation index);
 extern void GgBeginWriter(GgSegmentWriter *writer, Relation index, GgMetaPageData *meta,
 						  GgWriterShared *shared, MemoryContext context);
 
 /*
- * Begin a segment, whose first array, of this kind, grows.  No other array grows, and all of the
- * queue is written.
+ * Begin a segment, whose first array, of this kind, grows.  By then no other array may grow, and
+ * all of the queue must be written.
  */
 extern void GgBeginSegment(GgSegmentWriter *writer, int queue, uint32 segment, GgKind kind);
 
@@ -124,8 +124,8 @@ extern void GgGrowArray(GgSegmentWriter *writer, int queue, uint64 bytes);
 extern void GgEndGrowth(GgSegmentWriter *writer, int queue, uint64 bytes);
 
 /*
- * Add an array to be written by all, none of it ready, while no array grows; say how many of its
- * bytes are.
+ * Add an array to be written by all, none of it ready, while no array grows.  GgArrayReady(): so
+ * many bytes of the array added last are ready.
  */
 extern void GgAddArray(GgSegmentWriter *writer, int queue, uint32 segment, GgKind kind,
 					   uint64 bytes);
@@ -143,13 +143,13 @@ extern void GgWriteMetaPage(GgSegmentWriter *writer);
 /* ---- all processes -------------------------------------------------------------- */
 
 /*
- * The next range, of the oldest segment that has one, unless none is ready or most_writers
+ * Claim the next range, of the oldest segment that has one.  False: none is ready, or most_writers
  * processes write already.
  */
 extern bool GgClaimRange(GgSegmentWriter *writer, int most_writers, GgPageRange *range);
 extern void GgWriteRange(GgSegmentWriter *writer, GgPageRange *range);
 
-/* After it the leader may end the segment: the last that is to be done about a range. */
+/* A range is written and done with.  After the last one the leader may end the segment. */
 extern void GgEndRange(GgSegmentWriter *writer, const GgPageRange *range);
 
 /* The range of that number. */
@@ -159,8 +159,8 @@ extern void GgFindRange(GgSegmentWriter *writer, int queue, uint32 number, GgPag
 extern uint32 GgCountRanges(GgSegmentWriter *writer, int queue);
 
 /*
- * Whether all arrays added so far are written; counts their pages.  GgReadyIsWritten: whether all
- * is that is ready.
+ * Are all arrays added so far written?  Counts their pages.  GgReadyIsWritten(): is all written
+ * that is ready?
  */
 extern bool GgIsWritten(GgSegmentWriter *writer, int queue, BlockNumber *done, BlockNumber *total);
 extern bool GgReadyIsWritten(GgSegmentWriter *writer, int queue);

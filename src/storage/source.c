@@ -127,7 +127,7 @@ GgSourcePeek(const GgPageSource *src, const GgArray *array, uint32 number)
 	return BufferIsValid(buffer) ? PeekStampedPage(buffer) : NULL;
 }
 
-/* Mostly those of the same table as before.  Its blocks are remembered unchecked. */
+/* Recent buffers of a table, mostly that of the last call.  Blocks are remembered unchecked. */
 static inline const GgRecentBuffers *
 RecentOfHeap(Relation heap)
 {
@@ -269,7 +269,7 @@ GgSourceRead(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, 
  * 16, and 1.19 at 64 (1M x 128).  Of 16 looks one is by a pin all the same, which tells the buffer
  * manager that the page is in use; where there is no room for all of the index, each is.
  *
- * The tag to look at, or NULL: to be pinned.
+ * Returns the tag to look at again afterwards; NULL: the page is to be pinned.
  */
 static inline const BufferTag *
 TagWithoutPin(GgPageSource *src, Buffer buffer, BlockNumber blkno)
@@ -296,7 +296,7 @@ HasStayed(const GgPageSource *src, const BufferTag *tag, BlockNumber blkno)
 	return true;
 }
 
-/* GgSourceRead() without a pin; false: not all of it was had. */
+/* GgSourceRead() without a pin.  False: not all bytes could be read so. */
 static inline bool
 ReadUnpinned(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, Size len)
 {
@@ -531,10 +531,10 @@ SourceDistances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 }
 
 /*
- * Without the node that is left out its neighbors would have another edge in the place of that to
- * it.  Every other one gets an edge to a neighbor of it.  Beside other queries' misses (8,000 x 24,
- * graph_degree 12, lists of 16 and 64) rows have .7 of these where all neighbors get such an edge,
- * and 1.3 and 1.5 times as many where edges lead to a neighbor's neighbor instead; so .97 and .99.
+ * In a graph without the node that is left out, its neighbors would have another edge in place of
+ * the one to it.  So every other neighbor gets an edge to a neighbor of that node.  Rows then miss
+ * .97 and .99 of what other queries do (8,000 x 24, graph_degree 12, lists of 16 and 64); .7 where
+ * all neighbors get such an edge; 1.3 and 1.5 where edges lead to a neighbor's neighbor instead.
  */
 static void
 GoAround(GgPageSource *src, const uint32 *nodes, uint32 count, uint32 *out)
@@ -592,7 +592,7 @@ SourceNeighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 	return ok;
 }
 
-/* The walk measures by one form, which is known when it begins. */
+/* The cache of pivots, sought once: a walk measures by one form, which is known when it begins. */
 static GgPivotCache *
 PivotCache(GgPageSource *src)
 {
@@ -607,7 +607,7 @@ PivotCache(GgPageSource *src)
 	return src->pivot_cache;
 }
 
-/* Does the cache have this of all of them? */
+/* Does the cache have this (GG_PIVOT_...) of all these pivots? */
 static inline bool
 AreKept(const GgPivotCache *cache, const uint32 *pivots, uint32 count, char what)
 {
@@ -623,7 +623,7 @@ CopyPivot(const GgPivotEntry *entry, uint32 *node, uint32 *neighbors)
 	memcpy(neighbors, entry->neighbors, sizeof(entry->neighbors));
 }
 
-/* The same of pivots that may not be in the cache yet.  Throws. */
+/* Copy pivots, and read those that are not in the cache yet.  Throws. */
 static void
 ReadPivots(GgPageSource *src, const uint32 *pivots, uint32 count, uint32 *nodes,
 		   uint32 *neighbors)

@@ -36,14 +36,14 @@ typedef struct GgPageSource
 	gg_codes	codes;			/* that all pieces have */
 	bool		coded;			/* there are no vectors */
 	const GgCodeQuery *code_query;	/* the walk measures by codes; NULL: by rows */
-	uint32		looks;			/* of a walk at pages that are in shared buffers, in turn */
+	uint32		looks;			/* counts looks at pages, of which each 16th is by a pin */
 } GgPageSource;
 
 /* Allocates in the current context. */
 extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageData *meta,
 						 const GgSegment *segment, const float *query);
 
-/* Have walks measure by the codes, which all pieces have; without vectors everything does. */
+/* Have walks measure by the codes, which all pieces have; without vectors all is measured so. */
 extern void GgSourceUseCodes(GgPageSource *source, const GgCodeQuery *query);
 
 /* Pin a page of any array of the segment.  Faster than GgReadPage() from the second time on. */
@@ -73,15 +73,15 @@ extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 
 extern void GgSourceSweep(GgPageSource *source, uint32 first, uint32 count, float *out);
 
 /*
- * Measure the nodes of count keys (keys.h), and sort the keys anew.  What is no node's becomes
+ * Measure the nodes of count keys (keys.h), and sort the keys anew.  A key of no node becomes
  * GG_NO_KEY, and comes last.  Returns how many were measured.
  */
 extern uint32 GgSourceMeasureKeys(GgPageSource *source, uint64 *keys, uint32 count);
 
 /*
- * Of count keys those before `measured` have their nodes' distances, and those from `first` to
- * there are in order.  Measure a few more, and put them in order with these.  Returns how many have
- * their distances now.  What is no node's is left as it is.
+ * Of count keys those before `measured` have their nodes' distances, and those of them from `first`
+ * on are in order.  Measure a few more, and put them in order with these.  Returns how many have
+ * their distances now.  The key of no node keeps its distance.
  */
 extern uint32 GgSourceMeasureNext(GgPageSource *source, uint64 *keys, uint32 first,
 								  uint32 measured, uint32 count);
