@@ -95,8 +95,8 @@ extern bool gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan);
 extern bool gg_reach_link_all(gg_reach *reach, gg_reach_rule rule, const void *arg);
 
 /*
- * Make the orphans in left roots, in order, as long as there are fewer than most new ones; after
- * that link them from the node reached last, which is a leaf of its tree and always has an edge to
+ * Make the orphans in left roots, in order, until there are `most` new roots; after that link them
+ * from the node reached last, which is a leaf of its tree and always has an edge to
  * give, for none is spared any more.  An orphan that was reached meanwhile is passed over.
  * Afterwards left holds the new roots.
  */
