@@ -139,9 +139,8 @@ GgLongestDeviceList(double nodes, double row_bytes, double more)
 }
 
 /*
- * How many of `rows` rows a scan is expected to hand out where `passing` of them pass the
- * executor's filter and `answers` are asked for, GG_EXPECTED_ANSWERS if that is not known.  0: not
- * known.
+ * How many of `rows` rows a scan is expected to hand out where `passing` of them pass a filter of
+ * the executor and `answers` are asked for (if known, else GG_EXPECTED_ANSWERS).  0: not known.
  */
 #define GG_EXPECTED_ANSWERS		10
 #define GG_MOST_EXPECTED		0x3FFF

@@ -1,6 +1,6 @@
 /*
  * knn.h
- *		k-NN lists under way: what their start (cells.c), GNND (knn_graph.c) share.
+ *		k-NN lists under way: what their start (cells.c) and GNND (knn_graph.c) share.
  */
 #ifndef GG_KNN_H
 #define GG_KNN_H
@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Exact up to here: n^2 / 2 distances are no more than cells and descent would take. */
+/* Up to so many rows lists are exact: n^2 / 2 distances are no more than cells and descent take. */
 #define GG_BRUTE_ROWS	6000u
 
 #define GG_CELLS_OF_ROW	8u
@@ -50,8 +50,8 @@ gg_max_u32(uint32_t a, uint32_t b)
 }
 
 /*
- * p of GNND: of a list so many new entries are sampled and as many old ones, and as many rows again
- * that sampled the row.
+ * p of GNND: so many new entries of a list are sampled and as many old ones.  With the rows that
+ * sampled the list's own row, each of the two has up to 2 p samples.
  */
 #define GG_DEFAULT_SAMPLES	12u
 
@@ -97,9 +97,9 @@ gg_array(uint64_t count, size_t size)
 /* ---- knn.c ---------------------------------------------------------------- */
 
 /*
- * Memory for lists, all free, of the data, of which params and pool are set already.  ids and
- * distances as in gg_lists_create().  gg_knn_close() is due in either case; it keeps ids and
- * distances.
+ * Take memory for lists of the data, with all places free, into state, whose params and pool are
+ * set already.  ids and distances as in gg_lists_create().  gg_knn_close() is due after an error,
+ * too; it keeps ids and distances.
  */
 extern gg_status gg_knn_open(gg_knn *state, const gg_dataset *data, uint32_t *ids,
 							 float *distances);

@@ -294,13 +294,13 @@ extern gg_status gg_walk_prepare(gg_walk *walk, const gg_source *source,
 extern gg_status gg_walk_start_near(gg_walk *walk, const gg_source *source,
 									const gg_search_params *params, float reach);
 
-/* Room for more nodes in everything that measuring them may touch. */
+/* Have room for more nodes in all that measuring them may touch.  False: out of memory. */
 extern bool gg_walk_reserve(gg_walk *walk, size_t more);
 
 /* Measure the count nodes in walk->batch, which were just added to walk->seen, and file them. */
 extern gg_code gg_walk_measure(gg_walk *walk, uint32_t count);
 
-/* First nodes of a walk: the pivots nearest to the query, and those measured on the way. */
+/* Measure a walk's first nodes: pivots nearest to the query, and those met on the way there. */
 extern gg_code gg_walk_enter(gg_walk *walk);
 
 /* End a search that came to code, by best-first search if the list still has room. */
