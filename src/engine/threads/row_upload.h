@@ -60,8 +60,8 @@ extern double gg_row_upload_open_seconds(const gg_row_upload *upload);
 extern double gg_row_upload_seconds(const gg_row_upload *upload);
 
 /*
- * Write float32 rows to an index of halves, without threads: `bytes` bytes, at `offset` of all rows'
- * bytes.  halves: room for half as many.  Errors: as index_write(), and GG_EUNSUPPORTED as above.
+ * Write `bytes` bytes of float32 rows, at `offset` of all, to an index of halves, without threads.
+ * halves: room for half as many.  Errors: as index_write(); GG_EUNSUPPORTED: gg_round_rows() fails.
  */
 extern gg_status gg_write_halves(const gg_engine *engine, gg_index *index, uint32_t dim,
 								 uint64_t offset, const char *rows, uint64_t bytes,

@@ -50,9 +50,9 @@ deciding_distance(const float *a, const float *b, uint32_t dim)
 }
 
 /*
- * The number is part of a partition's key, so rows that were routed on one processor must lie where
- * another one looks for them.  Distances in single precision have other last bits with each
- * instruction set.  So they count only where they differ by more than sums can be wrong: each
+ * A centroid's number is part of a partition's key, so rows that were routed on one processor must
+ * lie where another one looks for them.  Distances in single precision have other last bits with
+ * each instruction set.  So they decide only where they differ by more than sums can be wrong: each
  * addition by 2^-24 of the sum, and by 2^-150 where float32 has no smaller part.
  */
 uint32_t
@@ -122,7 +122,7 @@ draw(const float *rows, uint32_t n, uint32_t dim, uint32_t k, uint64_t seed, uin
 	}
 }
 
-/* A centroid without rows goes to the row that is farthest from its own, which is near then. */
+/* Move a centroid without rows to the row that is farthest from its own one, and then is near. */
 static void
 move_to_farthest(kmeans_job *job, uint32_t n, float *centroid)
 {

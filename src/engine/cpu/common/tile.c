@@ -471,7 +471,7 @@ typedef struct join_run
 	const gg_join *join;
 	gg_tile_memory *memory;
 	const tile_ops *ops;
-	float		factor;			/* of the sums, see tile_ops.screen, as least */
+	float		factor;			/* this and least: for tile_ops.screen */
 	float		least;
 	uint64_t	entered;
 } join_run;
@@ -631,7 +631,7 @@ join_measure_again(gg_tile_memory *memory, const gg_join *join, uint32_t r, uint
 	}
 }
 
-/* Below which distance a pair passes the screen; ties are not for the screen to decide. */
+/* The distance below which pairs pass the screen.  It does not decide ties of ordered lists. */
 static inline float
 bound(const gg_join *join, float worst)
 {

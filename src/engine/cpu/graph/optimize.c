@@ -71,8 +71,8 @@ typedef struct unite_state
 } unite_state;
 
 /*
- * A node's neighbours as a set of hashes: 4,096 bits, in which a stranger passes for one of 64 once
- * in 64.
+ * A node's neighbours as a set of hashes: 4,096 bits, in which a stranger passes for one of 64
+ * neighbours once in 64 times.
  */
 #define SET_BITS		12
 #define SET_FACTOR		0x9E3779B1u
