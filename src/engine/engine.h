@@ -200,7 +200,7 @@ typedef struct gg_control
 	 * groups of rows, each device has groups, within device_memory.  A build in one piece and all
 	 * other calls leave these devices alone, and the CPU engine does not look at them.  The graph
 	 * does not depend on how many there are.  If one fails, so does the build, and the message
-	 * names the device.  Their contexts are the caller's to release.
+	 * names the device.  The devices' contexts are the caller's to release.
 	 */
 	const int  *others;
 	int			nothers;
@@ -347,8 +347,8 @@ typedef struct gg_search_params
 
 	/*
 	 * For an index with codes and rows: how many of the nearest nodes of the candidate list are
-	 * measured by row.  Answers are the k nearest of these.  Less than k counts as k, more than
-	 * itopk_size as that, and 0 as a default by codes, k and dim (gg_rerank_size() of request.h).
+	 * measured by row.  Answers are the k nearest of these.  Less than k counts as k, and more than
+	 * itopk_size as itopk_size; 0 is a default by codes, k and dim (gg_rerank_size(), request.h).
 	 */
 	uint32_t	rerank;
 } gg_search_params;
@@ -537,7 +537,7 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
 /* The longest deep lists that are worth being answered together: with filters, and without. */
 #define GG_SHORT_DEEP		100u
 #define GG_LONG_DEEP		16384u
-#define GG_BOUNDED_LIST		4096u	/* keys of a list of bounds, at most */
+#define GG_BOUNDED_LIST		4096u	/* keys of a list of bounds, at most; any length is worth it */
 #define GG_SERVE_MAX_DEEPS	16		/* requests of one batch, if their lists are deep */
 /* Requests whose filters have no more TIDs than this are answered together: 4,096. */
 #define GG_SHORT_TIDS		(GG_MAX_FILTER_TIDS / GG_SERVE_MAX_DEEPS)
@@ -725,8 +725,8 @@ typedef struct gg_engine
 	 * With codes walks measure by codes alone, pivots included, and then some nodes by row
 	 * (gg_search_params.rerank): distances in keys are those of rows, as without codes.  Exact and
 	 * deep searches read rows.  Under GG_ROWS_NONE distances in keys of walks are estimates.  Those
-	 * in keys of deep lists are bounds, which no float32 sum of the distance is below.  It makes
-	 * GG_EUNSUPPORTED: deep lists under L1 and inner product, deep lists of more than
+	 * in keys of deep lists are bounds, which no float32 sum of the distance is below.  Refused
+	 * (GG_EUNSUPPORTED) are then deep lists under L1 and inner product, deep lists of more than
 	 * GG_BOUNDED_LIST keys, and lists of all rows that are not deep.
 	 */
 	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);

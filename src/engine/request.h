@@ -47,7 +47,7 @@ gg_request_wants_deep(const gg_request *request)
 		request->params.k > GG_MAX_ITOPK;
 }
 
-/* Are those lists of the request deep whose rows are all measured, segments and the delta alike? */
+/* Are lists whose rows are all measured deep?  Those of segments and of the delta then are. */
 static inline bool
 gg_request_is_deep(const gg_request *request)
 {

@@ -406,7 +406,7 @@ search_of(const gg_server *server, const gg_request *request, uint32_t list, uin
 }
 
 /*
- * Answer `count` requests for deep lists, from `first` on, that have one filter; or one request of
+ * Answer `count` requests for deep lists, from `first` on, that share a filter; or one request of
  * many queries.
  */
 static gg_status

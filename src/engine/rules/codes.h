@@ -616,8 +616,8 @@ extern void gg_coder_set_up(gg_coder *coder, const gg_code_kind *kind, void *mem
 
 /*
  * The mean of rows for their codes, or of GG_MEAN_ROWS of them, evenly spaced.  False: there is to
- * be none.  There are no rows, or no memory; or it is too large; or under L1 the elements of a row
- * lie no nearer to each other once it is taken off.
+ * be none.  There are no rows, or no memory; or the mean is too large; or, under L1, the elements
+ * of a row lie no nearer to each other without it.
  */
 #define GG_MEAN_ROWS	65536u
 

@@ -23,7 +23,7 @@ typedef struct gg_unit_counts
 	uint64_t	nodes;
 	uint64_t	gone;			/* nodes that a merge leaves out, about */
 	uint64_t	rows;
-	uint64_t	dead;			/* dead ones of these rows */
+	uint64_t	dead;			/* rows that are dead */
 	uint32_t	pieces;			/* its vectors are in so many */
 } gg_unit_counts;
 

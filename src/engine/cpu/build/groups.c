@@ -200,8 +200,8 @@ make_groups(groups_state *state)
 
 /*
  * Take a place in the nearest group that has one, other than group `but`.  least: distance of each
- * group, infinity where it is full.  All groups but one have room for both
- * places of all rows (gg_count_groups()).
+ * group, infinity where it is full.  All groups but one have room for both places of all rows
+ * (gg_count_groups()).
  */
 static uint32_t
 take_place(groups_state *state, float *least, uint32_t but)
