@@ -242,7 +242,7 @@ typedef struct gg_build_params
 	float		alpha;			/* 1 .. GG_MAX_ALPHA: the larger, the fewer edges stage 1 drops */
 	uint32_t	lambda0;		/* 1 .. GG_MAX_LAMBDA: edges occluded more often are dropped */
 
-	/* GRNND's, as above; intermediate_graph_degree does not matter to it */
+	/* GRNND's, by its paper's names; 0 = a default.  intermediate_graph_degree is for its merges */
 	uint32_t	initial_neighbors;	/* S: nodes that a pool starts with, 1 .. R */
 	uint32_t	pool_capacity;	/* R: graph_degree .. GG_MAX_DEGREE */
 	uint32_t	outer_rounds;	/* T1: 1 .. GG_MAX_ROUNDS, with reverse edges in between */
@@ -564,7 +564,7 @@ typedef struct gg_request
 	uint32_t	measured;		/* bitmap of the segments all of whose rows are measured */
 	bool		delta;			/* whether the delta is asked for, all of whose rows are measured */
 	uint32_t	count;			/* queries, of any length */
-	uint32_t	dim;			/* of each, as of the indexes */
+	uint32_t	dim;			/* of each query, as of the indexes' rows */
 	gg_search_params params;	/* itopk_size and what follows are for walks alone */
 	uint64_t	after;			/* only keys above this one are wanted */
 	uint64_t	last;			/* deep: keys above this one may be left out; 0: none may */

@@ -47,7 +47,7 @@ gg_request_wants_deep(const gg_request *request)
 		request->params.k > GG_MAX_ITOPK;
 }
 
-/* Are lists whose rows are all measured deep?  Those of segments and of the delta then are. */
+/* Are lists whose rows are all measured deep?  If so, the segments' and the delta's alike. */
 static inline bool
 gg_request_is_deep(const gg_request *request)
 {

@@ -60,8 +60,8 @@
  * registers gives elements in a fixed order.  Elements past dim are 0.  Then zeros up to the head,
  * which is the last 8 bytes: float32 base and factor.  A record's size is a multiple of 16.
  *
- * The query's elements are rotated likewise, and rounded to 16 bits (gg_code_query).  So <w, q> is
- * a sum of integers, and the estimate is the same bits everywhere.  Under L1 it is a sum of
+ * The query's elements are rotated, too, and rounded to 16 bits (gg_code_query).  So <w, q> is a
+ * sum of integers, and the estimate is the same bits everywhere.  Under L1 it is a sum of
  * float32, whose last bits may differ between the engines, but not between instruction sets.
  *
  * The definitions below are for C, C++ and device code.
@@ -627,7 +627,7 @@ extern bool gg_code_mean(const gg_dataset *data, float *mean);
 extern void gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *scratch,
 						uint8_t *record);
 
-/* The row that a record stands for: what estimates of inner products are exact for. */
+/* The row that a record stands for: estimates of inner products are exact for that one. */
 extern void gg_decode_row(const gg_coder *coder, const uint8_t *record, float *row);
 
 extern gg_status gg_code_query_init(const gg_coder *coder, gg_code_query *query);
@@ -637,7 +637,7 @@ extern void gg_code_query_free(gg_code_query *query);
 extern size_t gg_code_query_bytes(const gg_coder *coder);
 extern void gg_code_query_place(const gg_coder *coder, gg_code_query *query, void *memory);
 
-/* values: dim elements, prepared (gg_query_prepare()); they must stay.  scratch: as above. */
+/* values: dim elements, prepared (gg_query_prepare()); they must stay.  scratch: 2 x dim floats. */
 extern void gg_code_query_set(const gg_coder *coder, const float *values, float *scratch,
 							  gg_code_query *query);
 

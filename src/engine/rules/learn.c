@@ -134,7 +134,7 @@ has_taken(const void *of, uint32_t from, uint32_t neighbor)
 	return is_taken(taken->offers + (size_t) from * taken->edges, taken->edges, neighbor);
 }
 
-/* Step 3 for one node: how many edges are new. */
+/* Step 3 for one node; returns how many edges are new. */
 static uint32_t
 replace_edges(const gg_learn_input *input, const uint64_t *taken, uint32_t *list)
 {

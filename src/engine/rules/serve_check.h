@@ -23,12 +23,12 @@ typedef struct gg_serve_target
 	uint32_t	dim;
 	uint32_t	npivots;		/* 0: no graph */
 	uint32_t	rows;			/* rows with heads; 0: none are filtered */
-	uint32_t	words;			/* of each row */
+	uint32_t	words;			/* filter words of each row */
 	bool		no_rows;		/* GG_ROWS_NONE */
 	bool		bounds;			/* codes have bounds: deep lists do without rows */
 } gg_serve_target;
 
-/* GG_EINVAL, or GG_OK.  where: the function that asks, as in gg_status. */
+/* Check a server's layout: GG_EINVAL or GG_OK.  where: the function that asks, as in gg_status. */
 static inline gg_status
 gg_serve_check_layout(const char *where, const void *region, size_t region_bytes,
 					  const gg_serve_layout *layout)
@@ -133,7 +133,7 @@ gg_serve_bind_filter(const char *where, const gg_serve_place *place, const gg_se
 	return gg_serve_check_filter(where, target, filter);
 }
 
-/* One request of a batch.  None of the products overflows: the request is in range by itself. */
+/* Check a request of a batch.  No product overflows: gg_check_request() has found it in range. */
 static inline gg_status
 gg_serve_check_request(const char *where, const gg_serve_place *place,
 					   const gg_serve_target *target, uint32_t list, const gg_request *request)

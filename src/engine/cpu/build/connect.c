@@ -73,7 +73,7 @@ reach_begin(pool_reach *on, gg_pool *pool, uint32_t *adjacency, uint32_t n, uint
 	return status;
 }
 
-/* After each stretch. */
+/* Report progress after a stretch of work; an error: the build is to stop. */
 static gg_status
 reach_status(pool_reach *on)
 {
@@ -116,7 +116,7 @@ reach_by_knn(pool_reach *on, const uint32_t *ids, uint32_t k)
 	return reach_status(on);
 }
 
-/* Distinct random nodes. */
+/* Draw distinct random nodes. */
 static gg_status
 draw_pivots(gg_pool *pool, uint32_t *pivots, uint32_t wanted, uint32_t n, uint64_t seed)
 {
@@ -133,7 +133,7 @@ draw_pivots(gg_pool *pool, uint32_t *pivots, uint32_t wanted, uint32_t n, uint64
 	return gg_ok();
 }
 
-/* Room for one more pivot. */
+/* Have room for one more pivot. */
 static gg_status
 grow_pivots(gg_graph *graph, uint32_t *room)
 {

@@ -455,7 +455,7 @@ make_offers(extend_state *e)
 	return gg_ok();
 }
 
-/* The row's nearest offers, in any order. */
+/* Put the row's nearest offers into ids, in any order; returns how many. */
 static uint32_t
 nearest_offers(const extend_state *e, uint32_t row, uint32_t *ids)
 {

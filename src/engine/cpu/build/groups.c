@@ -219,7 +219,7 @@ take_place(groups_state *state, float *least, uint32_t but)
 				atomic_load_explicit(&state->size[g], memory_order_relaxed) < state->room)
 				best = g;
 		if (best == GG_NO_NODE)
-			continue;			/* others are between the two steps below */
+			continue;			/* other threads are between the two steps below */
 		if (atomic_fetch_add_explicit(&state->size[best], 1, memory_order_relaxed) < state->room)
 			return best;
 		atomic_fetch_sub_explicit(&state->size[best], 1, memory_order_relaxed);

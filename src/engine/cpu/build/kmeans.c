@@ -104,7 +104,7 @@ assign_rows(gg_worker *worker, void *ctx, uint64_t i)
 										  job->rows + i * job->dim, &job->distances[i]);
 }
 
-/* k different rows: the first places of a shuffle. */
+/* Draw k different rows as centroids: the first places of a shuffle. */
 static void
 draw(const float *rows, uint32_t n, uint32_t dim, uint32_t k, uint64_t seed, uint32_t *order,
 	 float *centroids)
@@ -147,7 +147,7 @@ set_mean(float *centroid, const double *sum, uint32_t count, uint32_t dim, bool 
 		centroid[j] = (float) (sum[j] / length);
 }
 
-/* sums: k x dim; counts: k. */
+/* Make each centroid the mean of its rows.  sums: k x dim; counts: k. */
 static void
 take_means(kmeans_job *job, uint32_t n, bool unit, double *sums, uint32_t *counts,
 		   float *centroids)

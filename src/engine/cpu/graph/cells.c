@@ -296,7 +296,7 @@ cells_run(gg_worker *worker, void *arg, uint64_t i)
 		gg_worker_progress(worker, rows.count * 3 / 4 / GG_CELLS_OF_ROW);
 }
 
-/* Distinct random rows. */
+/* Draw distinct random rows. */
 static gg_status
 draw_pivots(cells_state *cells)
 {

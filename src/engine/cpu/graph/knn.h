@@ -148,14 +148,14 @@ extern gg_status gg_knn_longest(gg_knn *state);
 extern void gg_knn_fill(gg_knn *state, uint32_t row, uint64_t seed);
 /* Measure one list term by term. */
 extern void gg_knn_measure(gg_knn *state, uint32_t row, int thread);
-/* The largest distance of each list, from its entries. */
+/* Set the largest distance of one list from its entries. */
 extern void gg_knn_refresh(gg_knn *state, uint32_t row);
 
 /* ---- cells.c -------------------------------------------------------------- */
 
 /* Compare the rows of each pivot's cell; sets npivots, cells_of, cell_bits and order. */
 extern gg_status gg_knn_cells(gg_knn *state);
-/* Its peak memory, what it leaves included; and that alone.  state: n, k and params are read. */
+/* *peak: its peak memory, *left included; *left: what it leaves.  Of state n and k are read. */
 extern void gg_knn_cells_bytes(const gg_knn *state, const gg_dataset *data, int threads,
 							   uint64_t *peak, uint64_t *left);
 

@@ -80,7 +80,7 @@ extern uint64_t gg_cpu_unite_bytes(uint32_t n, int threads);
  * Two-stage diversification with reverse edges [TSDG, section 3].  knn: n x
  * intermediate_graph_degree ids, nearest first; graph: n x graph_degree.  The result is a function
  * of rows, knn and params, which were checked: engines differ only where the rounding of distances
- * decides.  order: as above.
+ * decides.  order: as in gg_cpu_optimize_run().
  */
 extern gg_status gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data,
 									  const gg_build_params *params, const uint32_t *knn,
@@ -89,7 +89,7 @@ extern gg_status gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data,
 extern uint64_t gg_cpu_diversify_bytes(const gg_dataset *data, const gg_build_params *params,
 									   int threads);
 
-/* GRNND's pools as lists (n x R, GG_NO_NODE behind the last); params were checked. */
+/* Make GRNND's pools as lists (n x R, GG_NO_NODE behind the last); params were checked. */
 extern gg_status gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data,
 								  const gg_build_params *params, uint32_t *lists,
 								  gg_build_stats *stats);

@@ -494,7 +494,7 @@ plain_distance(const gg_coder *coder, const uint8_t *record, const gg_code_query
 	return finish(coder, record, query, dot);
 }
 
-/* Eight sums, as vectors of eight have. */
+/* Add up eight sums, in one order for all instruction sets. */
 static inline float
 add_eight(const float *sums)
 {
@@ -544,7 +544,7 @@ avx2_sum(__m256i v)
 	return _mm_cvtsi128_si32(s);
 }
 
-/* A product of bytes and bytes would not fit 16 bits. */
+/* Codes are widened to 16 bits: two products of bytes, added, would not fit 16 bits. */
 AVX2 static float
 avx2_distance8(const gg_coder *coder, const uint8_t *record, const gg_code_query *query)
 {

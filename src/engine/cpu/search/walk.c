@@ -539,7 +539,7 @@ lengthen(gg_walk *walk, size_t itopk)
 		return true;
 	}
 
-	/* as above, the list's keys moved behind the others */
+	/* the list's keys move behind the others, so writes stay behind reads here, too */
 	if (!key_array_reserve(overflow, listed) ||
 		!key_array_reserve(list, overflow->count) ||
 		!key_array_reserve(&walk->frontier, walk->unexpanded))

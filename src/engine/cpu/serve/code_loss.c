@@ -102,7 +102,7 @@ typedef struct loss_sample
 	float	   *queries;		/* count x dim */
 	uint32_t   *rows;			/* count: the node of each */
 	uint64_t   *truth;			/* count x (FOUND + 1) */
-	uint64_t   *keys;			/* likewise */
+	uint64_t   *keys;			/* count x (FOUND + 1) */
 } loss_sample;
 
 static gg_status
