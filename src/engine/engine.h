@@ -771,8 +771,8 @@ typedef struct gg_engine
 	/* ---- devices ---- */
 
 	/*
-	 * The number of devices; name and memory of device 0 .. count - 1.  GG_DEVICE_IN_USE: the one
-	 * that the calling thread uses, after probe() the one that builds.
+	 * The number of devices; name and memory of device 0 .. count - 1, or of GG_DEVICE_IN_USE: the
+	 * one that the calling thread uses, after probe() the one that builds.
 	 */
 	gg_status	(*device_count) (int *count);
 	gg_status	(*device_info) (int device, gg_device_info *info);

@@ -140,7 +140,7 @@ check_shape(const char *where, const gg_shape *shape)
 	return status;
 }
 
-/* Memory for the parts of an index; false: there is not enough. */
+/* Take memory for the parts of an index; false: there is not enough. */
 static bool
 take_memory(gg_index *index)
 {

@@ -464,10 +464,10 @@ typedef struct gg_code_bounds
 	bool		centred;
 	float		square;			/* |q|^2 */
 	float		length;			/* |q| */
-	float		rounding;		/* of q's elements, beside |X| */
-	float		moved;			/* of |X| + |q| */
+	float		rounding;		/* of q's elements; times |X| */
+	float		moved;			/* by rotating; times |X| + |q| */
 	float		shrink;			/* what is left of d^2 */
-	float		slack;			/* what is taken off then */
+	float		slack;			/* what is taken off d^2 then */
 } gg_code_bounds;
 
 #define GG_CODE_ROUNDING	0x1p-24f
@@ -551,7 +551,7 @@ struct gg_coder;
 /* A query made ready for codes. */
 typedef struct gg_code_query
 {
-	float		base;			/* what estimates add for it: gg_code_query_base() */
+	float		base;			/* what estimates add for the query, as gg_code_query_base() */
 	float		unit;			/* of elements */
 	int32_t		sum;			/* of elements */
 

@@ -50,8 +50,8 @@ typedef struct GgFilteredNodes
 	double		nodes;
 	double		matching;
 	double		conditions;		/* to be evaluated for each of the rows, if the walk is not taken */
-	double		walk_pages;		/* pages that a node's row or code fills in a walk */
-	double		exact_pages;	/* pages that it fills in an exact pass */
+	double		walk_pages;		/* pages that a node's row, or code, fills in a walk */
+	double		exact_pages;	/* pages that a node fills in an exact pass */
 	double		wanted;			/* matching nodes that are asked for */
 } GgFilteredNodes;
 

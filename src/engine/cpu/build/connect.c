@@ -45,7 +45,7 @@ typedef struct pool_reach
 {
 	gg_reach	reach;
 	gg_pool    *pool;
-	uint32_t	reported;		/* of the nodes expanded */
+	uint32_t	reported;		/* how many expanded nodes were reported */
 } pool_reach;
 
 /* Report progress.  True: the caller wants the build to stop. */
@@ -409,7 +409,7 @@ cover_components(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t 
 {
 	uint32_t	n = graph->n;
 	const components of = {malloc(sizeof(uint32_t) * n), calloc(n, sizeof(bool))};
-	bool	   *covered = calloc(n, sizeof(bool));	/* of a root: its component */
+	bool	   *covered = calloc(n, sizeof(bool));	/* by root: is its component done? */
 	gg_status	status = gg_ok();
 
 	if (!of.parent || !of.united || !covered)

@@ -67,8 +67,8 @@ typedef struct extend_plan
 	uint8_t		base;
 	uint32_t	others;			/* how many */
 	uint32_t	first;			/* the first of the others */
-	bool		run;			/* they stand side by side */
-	bool		together;		/* they are of one part */
+	bool		run;			/* the others stand side by side */
+	bool		together;		/* the others are of one part */
 } extend_plan;
 
 typedef struct extend_thread

@@ -289,7 +289,7 @@ struct gg_tile_memory
 	float	   *pack;			/* PACK_FLOATS */
 	float	   *sums;			/* GG_TILE_ROWS x GG_TILE_ROWS, only for rows that need pieces */
 	float	   *rows;			/* 16 x piece: rows that are not float32 as they are */
-	uint32_t	piece;			/* elements of one row of rows: all */
+	uint32_t	piece;			/* elements that one row of rows has room for: all */
 	float		bias[GG_TILE_ROWS] __attribute__((aligned(64)));
 	float		worst[GG_TILE_ROWS] __attribute__((aligned(64)));
 	float		tile[TILE_COLUMNS * TILE_COLUMNS] __attribute__((aligned(64)));
@@ -297,7 +297,7 @@ struct gg_tile_memory
 	/* pairs to leave out, see join_mark_known() and join_mark_shared() */
 	uint32_t	has[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* j is in the list of i */
 	uint32_t	had[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* i is in the list of j */
-	uint16_t	position[KNOWN_SLOTS];	/* of an id in the join; 0 where there is none */
+	uint16_t	position[KNOWN_SLOTS];	/* by slot of an id: its place in the join; 0: none */
 };
 
 /*

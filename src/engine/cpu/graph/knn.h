@@ -32,7 +32,7 @@ typedef struct gg_knn
 	uint32_t   *order;			/* n: rows near each other stand near each other, or NULL */
 
 	/* see gg_join */
-	const float *centre;		/* of all joins, or NULL: each has its own */
+	const float *centre;		/* the centre of all joins; NULL: each has its own */
 	bool		ordered;
 	bool		exact;			/* joins are */
 } gg_knn;

@@ -62,12 +62,12 @@ typedef struct unite_state
 	const uint32_t *forward;	/* degree x n, as in optimize_state */
 	uint32_t	n;
 	uint32_t	degree;
-	uint32_t	reverse;		/* of R(D), at most: <= degree */
+	uint32_t	reverse;		/* length of R(D) at most, <= degree */
 	uint32_t	most;			/* edges of a list that results, >= degree */
 	uint32_t   *graph;			/* n x most: R(D), then the result */
 	uint16_t   *counts;			/* n: of R(D) */
 	uint16_t  **tables;			/* as in optimize_state */
-	uint32_t	shares;			/* of the nodes, in (b) */
+	uint32_t	shares;			/* into which (b) cuts the nodes */
 } unite_state;
 
 /*

@@ -251,7 +251,7 @@ copy_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	memcpy(state->counts[1] + begin, state->counts[0] + begin, sizeof(uint16_t) * (end - begin));
 }
 
-/* What (d) chooses from. */
+/* Make the list of a node's pool, from which (d) chooses. */
 static void
 list_run(gg_worker *worker, void *arg, uint64_t node)
 {

@@ -94,7 +94,7 @@ typedef struct key_array
 	size_t		capacity;
 } key_array;
 
-/* Make room for more keys beyond those there. */
+/* Make room for more keys beyond those there.  False: out of memory. */
 static inline bool
 key_array_reserve(key_array *array, size_t more)
 {
@@ -130,7 +130,7 @@ id_set_hash(const id_set *set, uint32_t id)
 	return (uint32_t) (id * 0x9E3779B1u) >> (32 - set->bits);
 }
 
-/* Empty the set, to hold the given number of ids before it grows. */
+/* Empty the set, to hold so many ids before it grows.  False: out of memory. */
 static inline bool
 id_set_reset(id_set *set, size_t expected)
 {
@@ -225,7 +225,7 @@ struct gg_walk
 
 	key_array	list;			/* the nearest nodes known, at most itopk */
 	key_array	overflow;		/* all other nodes known; with heaps see file_heaps() */
-	key_array	frontier;		/* heaps only: of the complements of keys to expand */
+	key_array	frontier;		/* with heaps: a heap of the complements of keys to expand */
 	size_t		next_unexpanded;	/* sorted list: all before it are expanded */
 	size_t		next_handed;	/* all in the list before it have been handed out */
 	size_t		unexpanded;		/* nodes known and not expanded */
