@@ -406,8 +406,7 @@ search_of(const gg_server *server, const gg_request *request, uint32_t list, uin
 }
 
 /*
- * Answer `count` requests for deep lists, from `first` on, that share a filter; or one request of
- * many queries.
+ * Answer `count` requests for deep lists by one filter, from `first` on; or one of many queries.
  */
 static gg_status
 answer_deep(const gg_server *server, const gg_index *index, const gg_serve_batch *batch,

@@ -649,10 +649,9 @@ gg_code_distance(const gg_coder *coder, const uint8_t *record, const gg_code_que
 }
 
 /*
- * loss[i] becomes the share of the ten nearest that walks by rows find, less the share that walks
- * by codes of that kind find, with lists of 16 (i = 0) and 64 (i = 1).  A sample of the rows are
- * the queries.  Takes memory for all codes.  GG_EINVAL: rows that are not float32, or none.
- * GG_ENOMEM, GG_ECANCELED.
+ * loss[i] becomes how much more of the ten nearest, a share, walks by rows find than walks by codes
+ * of that kind, with the i-th of the lists 16 and 64.  A sample of the rows are the queries.  Takes
+ * memory for all codes.  GG_EINVAL: rows not float32, or none.  GG_ENOMEM, GG_ECANCELED.
  */
 #define GG_LOSS_LISTS	2
 

@@ -77,11 +77,10 @@ gg_pivots_most(uint32_t n)
 }
 
 /*
- * Nor does a component get a pivot whose lowest row's list (k places) names more than so many other
- * components, if a row of one of these lists the row, too: the graph leads there, and pivots of
- * many such components fill a list of the nearest pivots with wrong ones.  Lists of 64 of 12
- * isolated rows name 6, of ten rows of a document 20.  RESULTS.md has figures ("Documents of few
- * rows").
+ * Nor does a component get a pivot if its lowest row's list (k places) names more than so many
+ * others, and a row there lists that row, too: the graph leads there, and pivots of many such
+ * components fill a list of the nearest pivots with wrong ones.  Lists of 64 of 12 isolated rows
+ * name 6, of ten rows of a document 20.  RESULTS.md has figures ("Documents of few rows").
  */
 #define GG_PIVOTS_APART(k)	((k) / 5)
 

@@ -19,7 +19,7 @@
 typedef struct gg_segment_room
 {
 	double		expected;		/* rows of the table, as far as is known */
-	uint32_t	host;			/* that the host's memory holds, of each of several */
+	uint32_t	host;			/* that the host's memory holds, if there are several segments */
 	uint32_t	host_alone;		/* that it holds of an only segment, which may take more; >= host */
 	uint32_t	spilled;		/* that it holds where rows are in files; 0: they cannot be */
 	uint32_t	wanted;			/* option segment_rows; 0: as many as memory holds */

@@ -51,9 +51,8 @@ extern void gg_sort_units(gg_unit *units, int n);
 extern int	gg_due_units(const gg_unit *units, int n, uint64_t share);
 
 /*
- * For where there are too many units or pieces, and some have to be merged: returns the first unit
- * of the tail that makes the most room for what it writes.  bytes, counts: what each one writes,
- * and has of what is too many.  n: no tail makes room.
+ * Where there are too many units, or pieces: returns the first unit of the tail whose merge makes
+ * the most room for what it writes; n: none.  bytes, counts: of each unit, written and gained.
  */
 extern int	gg_cheapest_tail(const uint64_t *bytes, const uint32_t *counts, int n);
 

@@ -371,9 +371,8 @@ is_among_others(const knn_lists *knn, const components *of, uint32_t node)
 }
 
 /*
- * Does the list of node name more than GG_PIVOTS_APART() components beside root's, node's own, and
- * does a row there list node, too?  Nodes that GNND has not brought home list rows of many
- * components, but none of these lists them.
+ * Does node's list name more than GG_PIVOTS_APART() components beside root's, its own, and is it in
+ * a list there, too?  A node that GNND has not brought home names many, and is in none of theirs.
  */
 static bool
 is_linked(const knn_lists *knn, const components *of, uint32_t node, uint32_t root)

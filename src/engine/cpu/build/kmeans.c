@@ -122,7 +122,7 @@ draw(const float *rows, uint32_t n, uint32_t dim, uint32_t k, uint64_t seed, uin
 	}
 }
 
-/* Move a centroid without rows to the row that is farthest from its own one, and then is near. */
+/* Move a centroid without rows to the row farthest from its own centroid, which then is near. */
 static void
 move_to_farthest(kmeans_job *job, uint32_t n, float *centroid)
 {

@@ -50,8 +50,8 @@ gg_max_u32(uint32_t a, uint32_t b)
 }
 
 /*
- * p of GNND: so many new entries of a list are sampled and as many old ones.  With the rows that
- * sampled the list's own row, each of the two has up to 2 p samples.
+ * p of GNND: so many new entries of a list are sampled, and as many old ones.  With the rows that
+ * sampled it, a row has up to 2 p samples of either kind.
  */
 #define GG_DEFAULT_SAMPLES	12u
 

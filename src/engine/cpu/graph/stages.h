@@ -109,9 +109,8 @@ extern gg_status gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const
 extern uint64_t gg_cpu_connect_bytes(const gg_dataset *data, int threads);
 
 /*
- * Pivots alone, for walks over the rows of one part, which has some rows.  pivots and
- * pivot_adjacency of the graph are made (malloc); its n is read.  Takes no more memory than
- * gg_cpu_connect_run().
+ * Pivots alone, for walks over the rows of one part, which has some rows.  They are made in graph
+ * (malloc), of which only n is read.  Takes no more memory than gg_cpu_connect_run().
  */
 typedef struct gg_entries
 {

@@ -114,7 +114,7 @@ file(gg_walk *walk, uint64_t key)
 		file_sorted(walk, key);
 }
 
-/* Take the list's nearest unexpanded node as expanded.  False: there is none within the reach. */
+/* Take the list's nearest unexpanded node, and mark it.  False: there is none within the reach. */
 static inline bool
 take_parent(gg_walk *walk, uint32_t *node)
 {
@@ -168,8 +168,8 @@ choose_entries(gg_walk *walk)
 }
 
 /*
- * Take the next entry, if the list still has it, as expanded.  False: it has not, there is no more,
- * or it is beyond the reach; or the list is a heap, which has no order to find an entry by.
+ * Take the next entry, and mark it expanded.  False: there is none, the list has it no more, or it
+ * is beyond the reach; or the list is a heap, which has no order to find an entry by.
  */
 static inline bool
 take_entry(gg_walk *walk, uint32_t *node)
