@@ -116,8 +116,8 @@ gg_element_size(gg_element element)
 }
 
 /*
- * Codes of rows, by which walks measure instead of by rows: so many bits an element.  Distances
- * from them are estimates.  engine/rules/codes.h defines them for all engines.
+ * Codes of rows, 8 or 4 bits an element.  Walks may measure by them instead of by rows, and then
+ * get estimates of distances.  engine/rules/codes.h defines codes for all engines.
  */
 typedef enum gg_codes
 {
@@ -147,8 +147,8 @@ typedef enum gg_phase
 } gg_phase;
 
 /*
- * A build in the background takes so much for scratch, small buffers and a pool's steps.  The
- * context is there for searches in any case.
+ * What a build in the background takes beyond gg_control.device_memory: scratch, small buffers and
+ * a pool's steps.  The device's context does not count, which is there for searches in any case.
  */
 #define GG_BACKGROUND_BYTES	((uint64_t) 64 << 20)
 
@@ -158,7 +158,7 @@ typedef enum gg_phase
  * every 100 ms at any stage.  When it returns true, the call frees its memory and returns
  * GG_ECANCELED.
  *
- * Wherever a gg_control is asked for it may be NULL: one thread, and nobody to talk to.
+ * A gg_control argument may be NULL: the call then has one thread, and nobody to talk to.
  */
 typedef struct gg_control
 {
@@ -188,19 +188,19 @@ typedef struct gg_control
 
 	/*
 	 * Bytes of device memory that build() should keep to beyond its context, in the background
-	 * beyond GG_BACKGROUND_BYTES; 0: any number.  Where one piece would take more, the CUDA engine
-	 * has groups of rows on the device one after the other.  Where the bytes are too few for that,
-	 * too, they are exceeded.
+	 * beyond GG_BACKGROUND_BYTES; 0: any number.  Where a build in one piece would take more, the
+	 * CUDA engine has groups of rows on the device one after the other.  Where the bytes are too
+	 * few for that, too, they are exceeded.
 	 */
 	uint64_t	device_memory;
 
 	/*
-	 * Devices that build() may use beside the calling thread's, as use_device() takes them: each is
-	 * another one, and they are of one kind.  Where the CUDA engine builds by groups of rows, each
-	 * device has groups, within device_memory.  A build in one piece and all other calls leave them
-	 * alone.  The graph does not depend on how many there are.  If one fails, so does the build,
-	 * and the message names the device.  The context there is the caller's to release.  The CPU
-	 * engine does not look at them.
+	 * Devices that build() may use beside the calling thread's, by the numbers that use_device()
+	 * takes.  No device is listed twice, and all are of one kind.  Where the CUDA engine builds by
+	 * groups of rows, each device has groups, within device_memory.  A build in one piece and all
+	 * other calls leave these devices alone, and the CPU engine does not look at them.  The graph
+	 * does not depend on how many there are.  If one fails, so does the build, and the message
+	 * names the device.  The devices' contexts are the caller's to release.
 	 */
 	const int  *others;
 	int			nothers;
@@ -242,11 +242,11 @@ typedef struct gg_build_params
 	float		alpha;			/* 1 .. GG_MAX_ALPHA: the larger, the fewer edges stage 1 drops */
 	uint32_t	lambda0;		/* 1 .. GG_MAX_LAMBDA: edges occluded more often are dropped */
 
-	/* GRNND's, as above; intermediate_graph_degree does not matter to it */
+	/* GRNND's, by its paper's names; 0 = a default.  intermediate_graph_degree is for its merges */
 	uint32_t	initial_neighbors;	/* S: nodes that a pool starts with, 1 .. R */
 	uint32_t	pool_capacity;	/* R: graph_degree .. GG_MAX_DEGREE */
 	uint32_t	outer_rounds;	/* T1: 1 .. GG_MAX_ROUNDS, with reverse edges in between */
-	uint32_t	inner_rounds;	/* T2: 1 .. GG_MAX_ROUNDS, of each outer one */
+	uint32_t	inner_rounds;	/* T2, in each outer round: 1 .. GG_MAX_ROUNDS */
 	float		rho;			/* above 0, at most 1: share of a pool that gets reverse edges */
 } gg_build_params;
 
@@ -285,7 +285,7 @@ typedef enum gg_merge_way
 typedef struct gg_merge_input
 {
 	const uint8_t *parts;		/* n: the graph that each row is of, 1 .. 255; 0: of none */
-	const uint32_t *lists;		/* n x length rows */
+	const uint32_t *lists;		/* n x length ids of rows */
 	uint32_t	length;			/* 1 .. GG_MAX_DEGREE */
 	gg_merge_way way;
 } gg_merge_input;
@@ -293,7 +293,7 @@ typedef struct gg_merge_input
 typedef struct gg_build_stats
 {
 	uint32_t	iterations;		/* of GNND */
-	float		changed;		/* share of the lists' places that the last of these changed */
+	float		changed;		/* share of the lists' places that the last iteration changed */
 	uint64_t	distances;		/* computed, 0 where not counted */
 	uint32_t	repaired;		/* nodes that connectivity repair had to link */
 	double		init_s,
@@ -322,8 +322,8 @@ typedef enum gg_search_mode
 	GG_SEARCH_TSDG_LARGE = 4	/* [TSDG, section 4.2]: a walk along edges of small lambda */
 } gg_search_mode;
 
-#define GG_GREEDY_LIST		32u		/* R: nodes that a greedy walk keeps.  Longer lists of the CUDA
-									 * engine are made as under GG_SEARCH_AUTO */
+#define GG_GREEDY_LIST		32u		/* R: nodes that a greedy walk keeps.  For more results than
+									 * that the CUDA engine searches as under GG_SEARCH_AUTO */
 
 static inline bool
 gg_search_mode_known(gg_search_mode mode)
@@ -346,9 +346,9 @@ typedef struct gg_search_params
 	float		delta;			/* of GG_SEARCH_TSDG_LARGE; >= 0 */
 
 	/*
-	 * Of an index with codes and rows: the nearest so many nodes of the candidate list are measured
-	 * by row, and answers are the k nearest of these.  At least k and at most itopk_size are, and
-	 * 0 is a default by codes, k and dim (gg_rerank_size() of request.h).
+	 * For an index with codes and rows: how many of the nearest nodes of the candidate list are
+	 * measured by row.  Answers are the k nearest of these.  Less than k counts as k, and more than
+	 * itopk_size as itopk_size; 0 is a default by codes, k and dim (gg_rerank_size(), request.h).
 	 */
 	uint32_t	rerank;
 } gg_search_params;
@@ -382,7 +382,7 @@ typedef struct gg_shape
 
 	/* what filters look at; all 0: none are answered */
 	uint32_t	rows;			/* heads: capacity of them, or any number where there are offsets */
-	uint32_t	words;			/* filter words of each, at most GG_MAX_FILTER_WORDS */
+	uint32_t	words;			/* filter words of each row, at most GG_MAX_FILTER_WORDS */
 	bool		offsets;		/* nodes have offsets; else node i has row i */
 } gg_shape;
 
@@ -435,7 +435,7 @@ typedef struct gg_condition
 	uint16_t	kind;			/* gg_condition_kind */
 	uint16_t	column;			/* its bit in a row's head */
 	uint32_t	word;			/* the column's first word */
-	uint32_t	first_value;	/* in gg_filter.values */
+	uint32_t	first_value;	/* index of its first one in gg_filter.values */
 	uint32_t	nvalues;
 } gg_condition;
 
@@ -534,10 +534,10 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
 #define GG_SERVE_MAX_LISTS	33		/* the segments of an index, and its delta */
 
 #define GG_MAX_DEEP			65536u	/* keys of one list */
-/* Up to here deep lists are worth being answered together: with filters, and without. */
+/* The longest deep lists that are worth being answered together: with filters, and without. */
 #define GG_SHORT_DEEP		100u
 #define GG_LONG_DEEP		16384u
-#define GG_BOUNDED_LIST		4096u	/* keys of a list of bounds, at most: these always are */
+#define GG_BOUNDED_LIST		4096u	/* keys of a list of bounds, at most; any length is worth it */
 #define GG_SERVE_MAX_DEEPS	16		/* requests of one batch, if their lists are deep */
 /* Requests whose filters have no more TIDs than this are answered together: 4,096. */
 #define GG_SHORT_TIDS		(GG_MAX_FILTER_TIDS / GG_SERVE_MAX_DEEPS)
@@ -549,10 +549,10 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  * GG_NO_KEY at the end, for one query or several.  Lists 0 .. nsegments - 1 are segments, list
  * nsegments is the delta.  request.h has the rules.
  *
- * Lists of which all rows are measured are deep if the request says where the numbers of matching
- * rows go: those that match, whatever their distance; without a filter all nodes.  Longer lists
- * than a walk's may be, lists behind a key and filters need that.  A filter is for all queries of
- * its request; behind a key there is one query.
+ * Lists of which all rows are measured are deep if the request says where their numbers of
+ * matching rows go (matches).  Such a number counts all rows that match, whatever their distance,
+ * and without a filter all nodes.  Only deep lists may be longer than a walk's, begin behind a key
+ * or have a filter.  A filter is for all queries of its request; behind a key there is one query.
  *
  * Offsets count from the start of the region, and are multiples of 64.  Filter, TIDs and queries
  * stay as they are until all lists are answered.  An answer may come where the TIDs are.
@@ -560,11 +560,11 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
 typedef struct gg_request
 {
 	uint32_t	nsegments;		/* at most 32 */
-	uint32_t	lists;			/* bitmap of the segments that are asked for ... */
-	uint32_t	measured;		/* ... of which all rows of these are measured */
+	uint32_t	lists;			/* bitmap of the segments that are asked for */
+	uint32_t	measured;		/* bitmap of the segments all of whose rows are measured */
 	bool		delta;			/* whether the delta is asked for, all of whose rows are measured */
 	uint32_t	count;			/* queries, of any length */
-	uint32_t	dim;			/* of each, as of the indexes */
+	uint32_t	dim;			/* of each query, as of the indexes' rows */
 	gg_search_params params;	/* itopk_size and what follows are for walks alone */
 	uint64_t	after;			/* only keys above this one are wanted */
 	uint64_t	last;			/* deep: keys above this one may be left out; 0: none may */
@@ -574,7 +574,7 @@ typedef struct gg_request
 	uint64_t	keys;			/* uint64_t[lists asked for][count][k]; a multiple of 8 */
 	uint64_t	filter;			/* gg_filter, which the server has point to the TIDs; 0: none */
 	uint64_t	tids;			/* uint64_t[ntids of the filter], a multiple of 8; 0: any TID */
-	/* uint64_t[lists asked for], a multiple of 8; 0: these are not deep */
+	/* uint64_t[lists asked for], a multiple of 8; 0: no list is deep */
 	uint64_t	matches;
 } gg_request;
 
@@ -589,8 +589,8 @@ typedef struct gg_serve_layout
 } gg_serve_layout;
 
 /*
- * Requests that join (request.h), each in its place.  Of several, queries lie in the same place of
- * their slots; so do answers, unless these are deep.
+ * Requests that join (gg_request_joins()).  Where there are several, all have their query at the
+ * same place of their slots, and their answers, too, unless the list is deep.
  */
 typedef struct gg_serve_batch
 {
@@ -602,10 +602,10 @@ typedef struct gg_serve_batch
 } gg_serve_batch;
 
 /*
- * A group: one query for lists of many indexes, all answered together.  The request says what any
- * of the lists is asked for, as if it were list 0, the only one: a walk, or the nearest of all
- * rows, but no deep list.  List i has its k keys from keys[i][k] on, and when all are answered,
- * done[0] of the slot becomes ticket.  Answers are those of batches.
+ * A group: one query for lists of many indexes, all answered together.  The request says what each
+ * of the lists is asked for, as if that were list 0 and the only one.  A list is walked, or all its
+ * rows are measured, but none is deep.  List i has its k keys from keys[i][k] on, and when all are
+ * answered, done[0] of the slot becomes ticket.  Answers are those of batches.
  */
 #define GG_SERVE_MAX_GROUP	4096	/* lists */
 
@@ -615,8 +615,8 @@ typedef struct gg_serve_group
 	uint32_t	slot;
 	uint32_t	ticket;
 	uint32_t	count;			/* lists, 1 .. GG_SERVE_MAX_GROUP */
-	gg_index *const *indexes;	/* of each; NULL: it has no rows */
-	const bool *measured;		/* of each: whether all rows are measured */
+	gg_index *const *indexes;	/* of each list; NULL: the list has no rows */
+	const bool *measured;		/* of each list: whether all its rows are measured */
 } gg_serve_group;
 
 #define GG_DEVICE_IN_USE	(-1)
@@ -624,10 +624,10 @@ typedef struct gg_serve_group
 typedef struct gg_device_info
 {
 	char		name[64];
-	unsigned char uuid[16];		/* the same whatever number it has; of the CPU engine the number */
+	unsigned char uuid[16];		/* the same whatever number it has; the CPU engine's is a number */
 	uint64_t	total_bytes;
-	uint64_t	free_bytes;		/* at the moment, beside what other processes hold */
-	uint32_t	speed;			/* beside other devices: its memory's GB/s; at least 1 */
+	uint64_t	free_bytes;		/* at the moment, without what other processes hold */
+	uint32_t	speed;			/* to be compared with other devices': memory's GB/s; at least 1 */
 } gg_device_info;
 
 /* What a process wants of an engine. */
@@ -640,9 +640,9 @@ typedef enum gg_use
 } gg_use;
 
 /*
- * One engine.  Functions may be called from one thread at a time per gg_index (index_write(): from
- * several; index_take(): whatever is done with `from`, but for closing it), and from several
- * threads on different ones.  None of the pointers is NULL.
+ * One engine.  Functions may be called from one thread at a time per gg_index, and from several
+ * threads on different ones.  But several threads may call index_write() on one index, and one may
+ * call index_take() while others use `from`, except to close it.  None of the pointers is NULL.
  */
 typedef struct gg_engine
 {
@@ -675,13 +675,12 @@ typedef struct gg_engine
 						  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
 
 	/*
-	 * One graph of the rows of several: GGM [GNND, section 5] where one part has most of the rows,
-	 * whose graph is searched for the other rows (engine/cpu/build/extend.c;
-	 * kernels/build/extend.cu, where rows near which none is found keep their edges).  Part 0 is
-	 * rows of no graph.  Otherwise the graph is built anew.  The rest is as in build(), which takes
-	 * no less memory than this does beyond its input.  Of GRNND's graphs the lists of rows are
-	 * merged, of intermediate_graph_degree, and edges are chosen of these as of pools.  GG_EINVAL
-	 * also for a list that names no row.
+	 * One graph of the rows of several: GGM [GNND, section 5] where one part has most of the rows.
+	 * Its graph is searched for the other rows (engine/cpu/build/extend.c; kernels/build/extend.cu,
+	 * where rows that no search finds keep their edges).  Otherwise the graph is built anew.  Part
+	 * 0 is rows of no graph.  The rest is as in build(), which takes no less memory than this does
+	 * beyond its input.  Under GRNND k-NN lists of intermediate_graph_degree are made, too, and
+	 * edges are chosen from them as from pools.  GG_EINVAL also for a list that names no row.
 	 */
 	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,
 						  const gg_build_params *params, const gg_control *control,
@@ -703,15 +702,15 @@ typedef struct gg_engine
 	 *
 	 * index_create() takes memory for shape->capacity rows and the graph at once.  GG_EINVAL: a
 	 * shape out of range.  GG_EUNSUPPORTED: the engine has no such codes, or cannot have rows in
-	 * that place.  GG_EDEVICE_MEMORY, with the sizes: there is not enough; GG_ENOMEM: of host
-	 * memory for GG_ROWS_HOST.
+	 * that place.  GG_EDEVICE_MEMORY, with the sizes: there is too little device memory; GG_ENOMEM:
+	 * too little host memory for GG_ROWS_HOST.
 	 *
 	 * index_write() brings bytes [offset, offset + bytes) of a part, in any order and in pieces of
 	 * any length, and returns when src may be used again.  Several threads may write different
 	 * bytes of one index at once, which brings pageable memory to a device faster.  GG_EINVAL: the
 	 * piece does not lie inside the part.  Contents are not checked.  The engine makes codes of
-	 * rows.  Under GG_ROWS_NONE it does so here: a piece of rows then is of whole ones (GG_EINVAL).
-	 * Or the caller brings codes, in the place of rows.
+	 * rows.  Under GG_ROWS_NONE it does so here, and pieces have to be of whole rows (GG_EINVAL).
+	 * Or the caller writes codes (GG_PART_CODES) in place of rows.
 	 *
 	 * index_take() makes rows first .. first + n of another index of index_create() the first n,
 	 * their heads and filter words included, as index_write() would.  `from` is finished, and may
@@ -726,9 +725,9 @@ typedef struct gg_engine
 	 * With codes walks measure by codes alone, pivots included, and then some nodes by row
 	 * (gg_search_params.rerank): distances in keys are those of rows, as without codes.  Exact and
 	 * deep searches read rows.  Under GG_ROWS_NONE distances in keys of walks are estimates.  Those
-	 * in keys of deep lists are bounds, which no float32 sum of the distance is below.  Under L1
-	 * and inner product deep lists are GG_EUNSUPPORTED, as those of more than GG_BOUNDED_LIST keys
-	 * are, and lists of all rows that are not deep always.
+	 * in keys of deep lists are bounds, which no float32 sum of the distance is below.  Refused
+	 * (GG_EUNSUPPORTED) are then deep lists under L1 and inner product, deep lists of more than
+	 * GG_BOUNDED_LIST keys, and lists of all rows that are not deep.
 	 */
 	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
 	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src,
@@ -772,8 +771,8 @@ typedef struct gg_engine
 	/* ---- devices ---- */
 
 	/*
-	 * The number of devices; name and memory of device 0 .. count - 1.  GG_DEVICE_IN_USE: the one
-	 * that the calling thread uses, after probe() the one that builds.
+	 * The number of devices; name and memory of device 0 .. count - 1, or of GG_DEVICE_IN_USE: the
+	 * one that the calling thread uses, after probe() the one that builds.
 	 */
 	gg_status	(*device_count) (int *count);
 	gg_status	(*device_info) (int device, gg_device_info *info);
@@ -846,7 +845,7 @@ typedef float (*gg_distance_fn) (const void *row, const float *query, uint32_t d
 /* NULL when metric or element is unknown. */
 extern gg_distance_fn gg_distance_function(gg_metric metric, gg_element element);
 
-/* Name of the instruction set in use: "avx512", "avx2", "neon", "plain". */
+/* Name of the instruction set in use: "amx", "avx512_bf16", "avx512", "avx2", "neon", "plain". */
 extern const char *gg_simd_name(void);
 
 /*
@@ -874,8 +873,8 @@ extern gg_status gg_kmeans(const float *rows, uint32_t n, uint32_t dim,
 						   float *centroids);
 
 /*
- * The nearest of k centroids, the first of equal ones: the same on every processor.  distance: of
- * it, squared; or NULL.
+ * Returns which of k centroids is nearest, of equal ones the first: the same on every processor.
+ * *distance gets its squared distance, unless distance is NULL.
  */
 extern uint32_t gg_nearest_centroid(const float *centroids, uint32_t k, uint32_t dim,
 									const float *row, float *distance);
@@ -888,8 +887,8 @@ extern void gg_halves_to_floats(const uint16_t *src, float *dst, size_t count);
 extern void gg_floats_to_halves(const float *src, uint16_t *dst, size_t count);
 
 /*
- * The same of rows that follow each other, which need not begin or end with a whole one.  False:
- * they do not bear it (halves.c), and then halves may lack some.
+ * The same for count elements of rows that follow each other; the first and the last row need not
+ * be whole.  False: the rows do not bear it (halves.c), and some halves may not have been written.
  */
 extern bool gg_round_rows(const float *rows, uint16_t *halves, uint64_t count, uint32_t dim);
 

@@ -12,8 +12,8 @@
 typedef enum gg_way
 {
 	GG_WAY_WALK,				/* by a walk of the segment's graph */
-	GG_WAY_MEASURE,				/* the nearest of all rows, as many as a walk's list may be */
-	GG_WAY_DEEP					/* the same, but more of them, or behind a key, or by a filter */
+	GG_WAY_MEASURE,				/* by measuring all rows, for no more keys than a walk may have */
+	GG_WAY_DEEP					/* by measuring all rows, for any k, any `after` and any filter */
 } gg_way;
 
 /* Does the request ask for the list? */
@@ -39,7 +39,7 @@ gg_request_lists(const gg_request *request)
 	return gg_request_before(request, 32) + request->delta;
 }
 
-/* Do only deep lists have what is asked for? */
+/* Does the request ask for what only deep lists have? */
 static inline bool
 gg_request_wants_deep(const gg_request *request)
 {
@@ -47,7 +47,7 @@ gg_request_wants_deep(const gg_request *request)
 		request->params.k > GG_MAX_ITOPK;
 }
 
-/* Are lists whose rows are measured deep?  Any list may be. */
+/* Are lists whose rows are all measured deep?  If so, the segments' and the delta's alike. */
 static inline bool
 gg_request_is_deep(const gg_request *request)
 {
@@ -70,7 +70,7 @@ gg_request_keys_at(const gg_request *request, uint32_t list)
 		request->params.k;
 }
 
-/* As far from where a's answer for a list begins does b's begin.  Most requests ask for one set. */
+/* Bytes from a's answer for a list to b's.  Most requests ask for the same lists, k and count. */
 static inline uint64_t
 gg_request_keys_apart(const gg_request *a, const gg_request *b, uint32_t list)
 {
@@ -79,7 +79,7 @@ gg_request_keys_apart(const gg_request *a, const gg_request *b, uint32_t list)
 	return gg_request_keys_at(b, list) - gg_request_keys_at(a, list);
 }
 
-/* Are walks by these alike, but for k? */
+/* Are walks by these parameters alike, but for k? */
 static inline bool
 gg_same_walk(const gg_search_params *a, const gg_search_params *b)
 {
@@ -89,9 +89,9 @@ gg_same_walk(const gg_search_params *a, const gg_search_params *b)
 }
 
 /*
- * May two requests for a list share a batch?  k may differ, and the key to go on from, and the
- * filter, if the lists are deep.  apart: bytes from a's slot to b's, and so from query to query,
- * and from answer to answer unless these are deep.
+ * May two requests for a list share a batch?  If the list is deep, they may differ in k, in the key
+ * to go on from, and in the filter.  apart: bytes from a's slot to b's.  Their queries must lie as
+ * far apart, and so must their answers, unless the list is deep.
  */
 static inline bool
 gg_request_joins(const gg_request *a, const gg_request *b, uint32_t list, uint64_t apart)

@@ -26,7 +26,7 @@ typedef struct gg_source
 	/* copy pivots: the node id of each, and its GG_PIVOT_DEGREE indices of other pivots */
 	bool		(*pivots) (void *ctx, const uint32_t *pivots, uint32_t count, uint32_t *nodes,
 						   uint32_t *neighbors);
-	/* distances() of pivots' nodes, for a source that has these at hand; or NULL */
+	/* distances() of pivots' nodes, for a source that has pivots' rows at hand; or NULL */
 	bool		(*pivot_distances) (void *ctx, const uint32_t *pivots, const uint32_t *nodes,
 									uint32_t count, float *out);
 } gg_source;

@@ -85,14 +85,14 @@ part_memory(const gg_index *index, gg_part part)
 	return NULL;
 }
 
-/* Rows that are kept; there is but one place for them here. */
+/* Bytes of rows that are kept; this engine has but one place for them. */
 static uint64_t
 row_bytes(const gg_shape *shape)
 {
 	return shape->row_place == GG_ROWS_NONE ? 0 : part_bytes(shape, GG_PART_ROWS);
 }
 
-/* Those that a device that this engine plays has in its own memory. */
+/* Bytes of rows in the memory of a device, if this engine plays one. */
 static uint64_t
 device_row_bytes(const gg_shape *shape)
 {
@@ -140,7 +140,7 @@ check_shape(const char *where, const gg_shape *shape)
 	return status;
 }
 
-/* Memory for the parts of an index; false: there is not enough. */
+/* Take memory for the parts of an index; false: there is not enough. */
 static bool
 take_memory(gg_index *index)
 {
@@ -296,7 +296,7 @@ gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 		return gg_fail(GG_EINVAL, where, "%u rows in an index for %u%s", n, shape->capacity,
 					   index->finished ? ", which is finished" : "");
 
-	/* ids that are out of range stay so: the walk ignores and counts them */
+	/* ids that are out of range stay so: the walk ignores them */
 	for (uint32_t i = 0; i < shape->npivots; i++)
 	{
 		const uint32_t *pivot = index->own_pivots + (size_t) i * PIVOT_WORDS;
@@ -379,7 +379,7 @@ target_of(const gg_index *index)
 	return target;
 }
 
-/* What was written before is seen by whoever sees the ticket. */
+/* Write the ticket: whoever sees it sees what was written before. */
 static void
 answered(const gg_serve_layout *layout, uint32_t slot, uint32_t list, uint32_t ticket)
 {
@@ -388,7 +388,7 @@ answered(const gg_serve_layout *layout, uint32_t slot, uint32_t list, uint32_t t
 	atomic_store_explicit((_Atomic uint32_t *) done + list, ticket, memory_order_release);
 }
 
-/* The deep list of one of a request's queries. */
+/* The search for the deep list of one of a request's queries. */
 static gg_deep_search
 search_of(const gg_server *server, const gg_request *request, uint32_t list, uint32_t query)
 {
@@ -406,7 +406,7 @@ search_of(const gg_server *server, const gg_request *request, uint32_t list, uin
 }
 
 /*
- * Requests of a batch whose deep lists have the filter of the first one; or one of many queries.
+ * Answer `count` requests for deep lists by one filter, from `first` on; or one of many queries.
  */
 static gg_status
 answer_deep(const gg_server *server, const gg_index *index, const gg_serve_batch *batch,
@@ -542,7 +542,7 @@ gg_status
 gg_cpu_device_info(int device, gg_device_info *info)
 {
 	uint64_t	page = (uint64_t) sysconf(_SC_PAGESIZE);
-	/* the number that it had before */
+	/* tests change a device's number, and say which one it had before */
 	int64_t		number = played("GPUGRAPH_UUIDS", device, device);
 
 	memset(info, 0, sizeof(*info));

@@ -160,7 +160,7 @@ gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_bui
  * of them.  16,000 rows in 100 clusters, one of 100 ten times as long as the others: recall@10 at
  * itopk 64 with none, 32, 64, 128 is 0.850, 0.998, 0.9996 and 1.  With 256, where the logarithms of
  * the lengths are normal, lists fill with the same few rows, GNND ends before it has found others,
- * and it is 0.984 for 0.995.
+ * and recall is 0.984 instead of 0.995.
  */
 #define GG_LONGEST_ROWS	128u
 

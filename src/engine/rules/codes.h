@@ -60,8 +60,8 @@
  * registers gives elements in a fixed order.  Elements past dim are 0.  Then zeros up to the head,
  * which is the last 8 bytes: float32 base and factor.  A record's size is a multiple of 16.
  *
- * The query's elements are rotated likewise, and rounded to 16 bits (gg_code_query).  So <w, q> is
- * a sum of integers, and the estimate is the same bits everywhere.  Under L1 it is a sum of
+ * The query's elements are rotated, too, and rounded to 16 bits (gg_code_query).  So <w, q> is a
+ * sum of integers, and the estimate is the same bits everywhere.  Under L1 it is a sum of
  * float32, whose last bits may differ between the engines, but not between instruction sets.
  *
  * The definitions below are for C, C++ and device code.
@@ -199,7 +199,7 @@ gg_code_weight(uint64_t seed, uint32_t dim, uint32_t round, uint32_t i)
  * 2^-exponent is a normal number; the largest element is then scaled into [2, 4).
  */
 #define GG_CODE_ZERO		(-127)	/* an element of no normal size */
-#define GG_CODE_INFINITE	128		/* or none of a number */
+#define GG_CODE_INFINITE	128		/* an element that is not finite */
 
 GG_RANDOM_INLINE int
 gg_code_exponent(uint32_t largest)
@@ -222,8 +222,8 @@ gg_code_power(int exponent)
 /* ---- rounding ------------------------------------------------------------ */
 
 /*
- * What the levels span is that many times the root mean square to either side.  The best of
- * normally distributed elements are 2.7 for 4 bits, and 3.9 for 8.
+ * The levels span so many times the root mean square to either side.  For normally distributed
+ * elements 2.7 is best with 4 bits, and 3.9 with 8.
  */
 GG_RANDOM_INLINE double
 gg_code_clip(uint32_t bits, uint32_t attempt)
@@ -234,7 +234,7 @@ gg_code_clip(uint32_t bits, uint32_t attempt)
 	return first + apart * attempt;
 }
 
-/* 1 / step; square: the sum of y_i^2; largest: of the rotated elements, any sign. */
+/* 1 / step; square: the sum of y_i^2; largest: the size of the largest rotated element. */
 GG_RANDOM_INLINE float
 gg_code_inverse(uint32_t bits, uint32_t attempt, int64_t square, uint32_t dim, float largest)
 {
@@ -288,14 +288,14 @@ gg_code_square(int exponent, int64_t square)
 	return (float) ((double) square * unit * unit);
 }
 
-/* What a row of length 1 is: its elements times this; square: of gg_code_whole(). */
+/* What elements are multiplied by for length 1; square: the sum of squares of gg_code_whole(). */
 GG_RANDOM_INLINE float
 gg_code_unit_scale(int exponent, int64_t square)
 {
 	return (float) (1 / (sqrt((double) square) * gg_code_unit(exponent)));
 }
 
-/* centred: there is a mean, also below. */
+/* The head of a row's record.  centred, here and below: there is a mean. */
 GG_RANDOM_INLINE gg_code_head
 gg_code_make_head(gg_metric metric, bool centred, int exponent, int64_t square, int64_t dot)
 {
@@ -319,7 +319,7 @@ gg_code_make_head(gg_metric metric, bool centred, int exponent, int64_t square, 
 	return head;
 }
 
-/* Of zero vectors, and of rows that are not finite. */
+/* The head of a zero vector, or of a row that is not finite. */
 GG_RANDOM_INLINE gg_code_head
 gg_code_plain_head(gg_metric metric, bool centred, bool finite)
 {
@@ -392,7 +392,7 @@ gg_code_query_unit(int exponent, double scale)
 	return scale > 0 ? (float) (gg_code_unit(exponent) / scale) : 0.0f;
 }
 
-/* What estimates add for the query, but under inner product.  square: of its y_i. */
+/* What estimates add for a query, except under inner product.  square: the sum of its y_i^2. */
 GG_RANDOM_INLINE float
 gg_code_query_base(gg_metric metric, bool centred, int exponent, int64_t square)
 {
@@ -401,7 +401,7 @@ gg_code_query_base(gg_metric metric, bool centred, int exponent, int64_t square)
 	return metric == GG_METRIC_COSINE && centred ? 0.5f * gg_code_square(exponent, square) : 0.0f;
 }
 
-/* The same under inner product.  dot: the sum of products of gg_code_whole(). */
+/* The same under inner product.  dot: of query and mean, the sum of products of gg_code_whole(). */
 GG_RANDOM_INLINE float
 gg_code_mean_base(int64_t dot, int exponent, int mean_exponent)
 {
@@ -409,7 +409,7 @@ gg_code_mean_base(int64_t dot, int exponent, int mean_exponent)
 }
 
 /*
- * The estimate.  dot: sum of u_i q_i; sum: of q_i; unit: of q_i; base: of the query.
+ * The estimate of a distance.  dot: sum of u_i q_i; sum: of q_i; unit, base: of gg_code_query.
  */
 GG_RANDOM_INLINE float
 gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, float unit,
@@ -450,10 +450,10 @@ gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, flo
  *	distance	is a sum of n products in float32, in some order: (n + 32) u of the sum of their
  *				sizes, which is the distance itself under L2 and at most 1 under cosine.  Twice that
  *				is taken.
- *	mean		Elements of x and q are rounded by u when it is taken off, which the last but one
- *				has room for: half of what is taken there.  Under cosine a row's length is off by
+ *	mean		Elements of x and q are rounded by u when it is taken off, which "x, q" above has
+ *				room for: half of what is taken there.  Under cosine a row's length is off by
  *				4 sqrt(n) u at most, and the distance by twice that and 4 u, which is less than
- *				(n + 32) u, as much as is taken beyond need there.
+ *				(n + 32) u, as much as "distance" above takes beyond need.
  *	underflow	Squares are absent below 2^-126, and vectors whose elements are.
  *
  * Numbers that overflow have the bound 0.
@@ -464,10 +464,10 @@ typedef struct gg_code_bounds
 	bool		centred;
 	float		square;			/* |q|^2 */
 	float		length;			/* |q| */
-	float		rounding;		/* of q's elements, beside |X| */
-	float		moved;			/* of |X| + |q| */
+	float		rounding;		/* of q's elements; times |X| */
+	float		moved;			/* by rotating; times |X| + |q| */
 	float		shrink;			/* what is left of d^2 */
-	float		slack;			/* what is taken off then */
+	float		slack;			/* what is taken off d^2 then */
 } gg_code_bounds;
 
 #define GG_CODE_ROUNDING	0x1p-24f
@@ -479,7 +479,7 @@ gg_code_has_bounds(gg_metric metric)
 	return metric == GG_METRIC_L2 || metric == GG_METRIC_COSINE;
 }
 
-/* Of a query: unit, base as of gg_code_estimate(). */
+/* The bounds of a query; unit, base: as gg_code_estimate() takes them. */
 GG_RANDOM_INLINE gg_code_bounds
 gg_code_bounds_of(gg_metric metric, bool centred, uint32_t dim, float unit, float base)
 {
@@ -551,7 +551,7 @@ struct gg_coder;
 /* A query made ready for codes. */
 typedef struct gg_code_query
 {
-	float		base;			/* what estimates add for it: gg_code_query_base() */
+	float		base;			/* what estimates add for the query, as gg_code_query_base() */
 	float		unit;			/* of elements */
 	int32_t		sum;			/* of elements */
 
@@ -604,8 +604,8 @@ typedef struct gg_code_kind
 extern void gg_code_unit_row(float *row, uint32_t dim);
 
 /*
- * Uses the instruction set that is in use now.  The mean is copied.  gg_coder_free() is due in
- * either case.
+ * Make a coder, for the instruction set in use now.  The mean is copied.  gg_coder_free() is due
+ * after an error, too.
  */
 extern gg_status gg_coder_init(gg_coder *coder, const gg_code_kind *kind);
 extern void gg_coder_free(gg_coder *coder);
@@ -616,7 +616,8 @@ extern void gg_coder_set_up(gg_coder *coder, const gg_code_kind *kind, void *mem
 
 /*
  * The mean of rows for their codes, or of GG_MEAN_ROWS of them, evenly spaced.  False: there is to
- * be none.  It is too large, or under L1 rows without it have elements that lie farther apart.
+ * be none.  There are no rows, or no memory; or the mean is too large; or, under L1, the elements
+ * of a row lie no nearer to each other without it.
  */
 #define GG_MEAN_ROWS	65536u
 
@@ -626,7 +627,7 @@ extern bool gg_code_mean(const gg_dataset *data, float *mean);
 extern void gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *scratch,
 						uint8_t *record);
 
-/* The row that a record stands for: what estimates of inner products are exact for. */
+/* The row that a record stands for: estimates of inner products are exact for that one. */
 extern void gg_decode_row(const gg_coder *coder, const uint8_t *record, float *row);
 
 extern gg_status gg_code_query_init(const gg_coder *coder, gg_code_query *query);
@@ -636,7 +637,7 @@ extern void gg_code_query_free(gg_code_query *query);
 extern size_t gg_code_query_bytes(const gg_coder *coder);
 extern void gg_code_query_place(const gg_coder *coder, gg_code_query *query, void *memory);
 
-/* values: dim elements, prepared (gg_query_prepare()); they must stay.  scratch: as above. */
+/* values: dim elements, prepared (gg_query_prepare()); they must stay.  scratch: 2 x dim floats. */
 extern void gg_code_query_set(const gg_coder *coder, const float *values, float *scratch,
 							  gg_code_query *query);
 
@@ -648,9 +649,9 @@ gg_code_distance(const gg_coder *coder, const uint8_t *record, const gg_code_que
 }
 
 /*
- * What walks by codes of that kind find less of the ten nearest than walks by rows: loss[i], a
- * share, with the i-th of the lists 16 and 64.  A sample of the rows are the queries.  Takes memory
- * for all codes.  GG_EINVAL: rows that are not float32, or none.  GG_ENOMEM, GG_ECANCELED.
+ * loss[i] becomes how much more of the ten nearest, a share, walks by rows find than walks by codes
+ * of that kind, with the i-th of the lists 16 and 64.  A sample of the rows are the queries.  Takes
+ * memory for all codes.  GG_EINVAL: rows not float32, or none.  GG_ENOMEM, GG_ECANCELED.
  */
 #define GG_LOSS_LISTS	2
 
@@ -658,7 +659,7 @@ extern gg_status gg_cpu_code_loss(const gg_dataset *data, const gg_graph *graph,
 								  const gg_code_kind *kind, const gg_control *control,
 								  double *loss);
 
-/* Where gg_code_has_bounds(): a lower bound of it.  bounds: gg_code_bounds_of() the query. */
+/* A lower bound of a distance, if gg_code_has_bounds().  bounds: gg_code_bounds_of() the query. */
 extern float gg_code_bound(const gg_coder *coder, const uint8_t *record, const gg_code_query *query,
 						   const gg_code_bounds *bounds);
 

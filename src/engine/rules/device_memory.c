@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number behind "name:" at the beginning of a line, or instead */
+/* The number behind "name:" at the beginning of a line; without such a line, `instead`. */
 static uint64_t
 meminfo_number(const char *line, const char *name, uint64_t instead)
 {

@@ -17,10 +17,10 @@ extern "C" {
 #endif
 
 /*
- * Corrects what CUDA told, in bytes, by what /proc/meminfo says.  The GPU's is half of the host's
- * memory but for huge pages, which CUDA gets none of.  Free is what the host has or can give back
- * at once, at most all that is the GPU's; memory of the swap is not counted.  Where the text lacks
- * a number, CUDA's stands for it.
+ * Corrects what CUDA told, in bytes, by what /proc/meminfo says.  *total becomes half of the host's
+ * memory, less huge pages, of which CUDA gets none.  *available becomes what the host has free or
+ * can give back at once, at most *total; memory of the swap is not counted.  Where the text lacks
+ * a number of the host's memory, CUDA's stands for it.
  */
 extern void gg_integrated_memory(const char *meminfo, uint64_t *available, uint64_t *total);
 

@@ -17,10 +17,10 @@
 #define GG_DEVICE_LIST_US		66.0
 
 /*
- * What an exact list of all rows takes beside that and beside its bytes, if it is of more than
- * GG_SHORT_DEEP keys.  A client's query with 1,024 keys takes 435 to 500 us over 20,000 x 96,
- * 50,000 x 128 and 100,000 x 96, and one with a walk's list of 64 98 to 117.  Such lists under a
- * filter were not measured.
+ * What an exact list of all rows takes beside GG_DEVICE_LIST_US and reading the rows, if it has
+ * more than GG_SHORT_DEEP keys.  A client's query with 1,024 keys takes 435 to 500 us over 20,000 x
+ * 96, 50,000 x 128 and 100,000 x 96, and one with a walk's list of 64 98 to 117.  Such lists under
+ * a filter were not measured.
  */
 #define GG_DEVICE_DEEP_US		330.0
 

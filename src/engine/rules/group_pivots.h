@@ -29,13 +29,13 @@ extern "C" {
 /* The part of each group's room to be used on average: groups are not of equal size. */
 #define GG_GROUP_FILL			0.75
 
-/* More would cost each row too many distances to pivots. */
+/* More groups would cost each row too many distances to pivots. */
 #define GG_MOST_GROUPS			250u
 
 /* In all. */
 #define GG_MOST_GROUP_PIVOTS	1024u
 
-/* Rows per pivot, by which weights are estimated. */
+/* Random rows per pivot that are looked at to estimate how many rows are near each pivot. */
 #define GG_GROUP_WEIGHT_ROWS	32u
 
 /* The least room with which n rows make no more than GG_MOST_GROUPS. */
@@ -47,7 +47,7 @@ gg_least_group_room(uint32_t n)
 	return share < GG_GROUP_LEAST_ROOM ? GG_GROUP_LEAST_ROOM : (uint32_t) share;
 }
 
-/* Groups of n rows, of which each has room for `room`. */
+/* How many groups n rows make, of which each has room for `room` rows. */
 extern uint32_t gg_count_groups(uint32_t n, uint32_t room);
 extern uint32_t gg_count_group_pivots(uint32_t ngroups);
 
@@ -60,7 +60,7 @@ typedef struct gg_group_pivots
 	const uint32_t *weights;	/* n: how many rows are near each, about */
 } gg_group_pivots;
 
-/* groups[i]: the group of pivot i, below ngroups; groups are of about equal weight. */
+/* Cut pivots into ngroups groups of about equal weight; groups[i]: the number of pivot i's. */
 extern gg_status gg_cut_groups(const gg_group_pivots *pivots, uint32_t ngroups, uint32_t *groups);
 
 #ifdef __cplusplus

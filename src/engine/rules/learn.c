@@ -13,9 +13,9 @@
  *	   edges that were not taken, as far as there are any.
  *
  * What nodes take depends on the sample alone, and what is there counts as taken.  So learning
- * twice from the same sample changes nothing.  Edges are replaced
- * in the last `edges` places only, but for these links.  So learning from one sample after another
- * replaces learned edges, and the first places stay as they were built.
+ * twice from the same sample changes nothing.  Edges are replaced in the last `edges` places only,
+ * but for the links of step 4.  So learning from one sample after another replaces learned edges,
+ * and the first places stay as they were built.
  *
  * The offers of a node are kept as minima, so neither the order of the queries nor that of the
  * offers matters.  One thread does it: 10,000 queries and a million nodes are a matter of a second.
@@ -119,7 +119,7 @@ list_has(const uint32_t *list, uint32_t length, uint32_t neighbor)
 	return false;
 }
 
-/* What a node has taken stays where it is linked to others; for gg_reach. */
+/* What nodes have taken, which gg_reach spares when it links orphans. */
 typedef struct taken_edges
 {
 	const uint64_t *offers;
@@ -134,7 +134,7 @@ has_taken(const void *of, uint32_t from, uint32_t neighbor)
 	return is_taken(taken->offers + (size_t) from * taken->edges, taken->edges, neighbor);
 }
 
-/* Step 3 for one node: how many edges are new. */
+/* Step 3 for one node; returns how many edges are new. */
 static uint32_t
 replace_edges(const gg_learn_input *input, const uint64_t *taken, uint32_t *list)
 {
@@ -159,7 +159,7 @@ replace_edges(const gg_learn_input *input, const uint64_t *taken, uint32_t *list
 			list[length++] = neighbor;
 			continue;
 		}
-		/* there is one: no more are taken than places are left */
+		/* an edge that is not taken is left: no more are taken than the list has places */
 		do
 			at--;
 		while (is_taken(taken, count, list[at] & ~GG_EDGE_MARK));

@@ -31,7 +31,7 @@ typedef struct gg_learn_input
 	const uint32_t *pivots;		/* npivots nodes, from which every node is reachable */
 	uint32_t	npivots;
 	const uint32_t *answers;	/* count x length nodes, nearest first; GG_NO_NODE fills a list */
-	uint32_t	count;			/* of sample queries */
+	uint32_t	count;			/* how many sample queries */
 	uint32_t	length;
 	uint32_t	edges;			/* of a node, at most: 1 .. gg_learn_most_edges(degree) */
 	uint64_t	seed;
@@ -39,9 +39,9 @@ typedef struct gg_learn_input
 
 typedef struct gg_learn_stats
 {
-	uint64_t	edges;			/* that were not there before */
-	uint32_t	nodes;			/* whose lists have changed for them */
-	uint32_t	links;			/* edges replaced once more, so that every node is reachable */
+	uint64_t	edges;			/* learned ones that were not there before */
+	uint32_t	nodes;			/* nodes whose lists have changed for learned edges */
+	uint32_t	links;			/* links that were then made, so that every node is reachable */
 } gg_learn_stats;
 
 /*

@@ -2,10 +2,10 @@
  * node_table.h
  *		The table by which a merge finds equal vectors (no PostgreSQL in it).
  *
- * Slots are probed one after the other without a bound: a vector that is in the table is found, or
- * two nodes of one piece would be equal.  So vectors must not be made to share a hash, or each
- * would be compared with all before it.  The hash has a random key.  No result depends on the key:
- * a vector's node is the first row that has it.
+ * Slots are probed one after the other without a bound: a vector that is in the table must be
+ * found, or two nodes of one piece would be equal.  So vectors must not be made to share a hash, or
+ * each would be compared with all before it.  The hash has a random key.  No result depends on the
+ * key: a vector's node is the first row that has it.
  */
 #ifndef GG_NODE_TABLE_H
 #define GG_NODE_TABLE_H

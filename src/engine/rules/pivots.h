@@ -26,7 +26,7 @@
  */
 #define GG_LEVEL_RATIO		4
 #define GG_LEVEL_SMALLEST	32
-#define GG_LEVELS_MAX		8	/* what 500,000 pivots have */
+#define GG_LEVELS_MAX		8	/* what 524,288 pivots have */
 
 /*
  * How near a pivot must be to every node: GG_COVER_HOPS steps along the GG_COVER_LIST nearest
@@ -77,10 +77,10 @@ gg_pivots_most(uint32_t n)
 }
 
 /*
- * Nor does a component get one whose lowest row's list (k places) names more than so many others,
- * of which one lists the row, too: the graph leads there, and pivots of many such components fill
- * a list of the nearest pivots with wrong ones.  Lists of 64 of 12 isolated rows name 6, of ten
- * rows of a document 20.  RESULTS.md has figures ("Documents of few rows").
+ * Nor does a component get a pivot if its lowest row's list (k places) names more than so many
+ * others, and a row there lists that row, too: the graph leads there, and pivots of many such
+ * components fill a list of the nearest pivots with wrong ones.  Lists of 64 of 12 isolated rows
+ * name 6, of ten rows of a document 20.  RESULTS.md has figures ("Documents of few rows").
  */
 #define GG_PIVOTS_APART(k)	((k) / 5)
 
@@ -99,11 +99,12 @@ gg_pivots_most(uint32_t n)
 
 /*
  * A row is united with its nearest GG_UNITE_ALWAYS neighbours, and with others of the first
- * GG_COVER_LIST as long as the square of the distance is at most so many times that of the last of
- * these.  A group of up to GG_COVER_LIST near copies would else be united with the next one, and
- * have no pivot.  Rows that their own vector does not find, of 3,000, at itopk 16 and 64, without
- * and with this, 20,000 uniform rows in groups: 8 each in 24 dimensions 170 and 14, none; in 64 298
- * and 60, none; in 128 509 and 149, 1 and none; 6 each in 64 206 and 28, none.
+ * GG_COVER_LIST whose distance, under L2 and cosine its square, is at most gg_unite_ratio() times
+ * that of the last of the former.  A group of up to GG_COVER_LIST near copies would else be united
+ * with the next one, and have no pivot.  Rows that their own vector does not find, of 3,000, at
+ * itopk 16 and 64, without and with this, 20,000 uniform rows in groups: 8 each in 24 dimensions
+ * 170 and 14, none; in 64 298 and 60, none; in 128 509 and 149, 1 and none; 6 each in 64 206 and
+ * 28, none.
  */
 #define GG_UNITE_ALWAYS		2
 

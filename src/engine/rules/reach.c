@@ -65,8 +65,8 @@ gg_reach_root(gg_reach *reach, uint32_t node)
 }
 
 /*
- * Of nodes that will be expanded soon: the list of the one, the parents that the list of another
- * one asks for.  That halves the time of 1M nodes of degree 32.
+ * Fetch memory for nodes that will be expanded soon: the list of one, and the parents of the nodes
+ * that the list of a nearer one names.  That halves the time of 1M nodes of degree 32.
  */
 static inline void
 reach_fetch(const gg_reach *reach)

@@ -34,7 +34,7 @@ typedef struct gg_reach
 	uint32_t	expanded;		/* of the queue: nodes whose edges were followed */
 	uint32_t   *left;			/* nleft orphans, in ascending order, see gg_reach_link_all() */
 	uint32_t	nleft;
-	uint32_t	links;			/* edges replaced so far */
+	uint32_t	links;			/* that gg_reach_link() has made */
 
 	/* edges that are given last of all, or NULL: there are none */
 	bool		(*spared) (const void *of, uint32_t from, uint32_t neighbor);
@@ -43,7 +43,7 @@ typedef struct gg_reach
 	/* asked every now and then whether to give up; once it said so, all calls return early */
 	bool		(*stop) (void *ctx);
 	void	   *ctx;
-	uint32_t	looked;			/* nodes since it was asked last */
+	uint32_t	looked;			/* nodes since stop() was asked last */
 	bool		stopped;
 } gg_reach;
 
@@ -95,8 +95,8 @@ extern bool gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan);
 extern bool gg_reach_link_all(gg_reach *reach, gg_reach_rule rule, const void *arg);
 
 /*
- * Make the orphans in left roots, in order, as long as there are fewer than most new ones; after
- * that link them from the node reached last, which is a leaf of its tree and always has an edge to
+ * Make the orphans in left roots, in order, until there are `most` new roots; after that link them
+ * from the node reached last, which is a leaf of its tree and always has an edge to
  * give, for none is spared any more.  An orphan that was reached meanwhile is passed over.
  * Afterwards left holds the new roots.
  */

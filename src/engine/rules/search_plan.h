@@ -33,7 +33,7 @@
  */
 #define GG_MATCHING_TIME(pages)	(0.08 + 1.3 * (pages))
 
-/* The same of a row in a pass over all rows; cost.c has what was measured. */
+/* Microseconds on the CPU for a row in a pass over all rows; cost.c has what was measured. */
 #define GG_EXACT_TIME(pages)	(0.12 + 0.7 * (pages))
 
 /* Bytes that a page has room for: one of 8 kB, with which times were measured. */
@@ -50,15 +50,15 @@ typedef struct GgFilteredNodes
 	double		nodes;
 	double		matching;
 	double		conditions;		/* to be evaluated for each of the rows, if the walk is not taken */
-	double		walk_pages;		/* that what a walk measures fills, of a node */
-	double		exact_pages;	/* what an exact pass measures */
-	double		wanted;			/* nodes that match */
+	double		walk_pages;		/* pages that a node's row, or code, fills in a walk */
+	double		exact_pages;	/* pages that a node fills in an exact pass */
+	double		wanted;			/* matching nodes that are asked for */
 } GgFilteredNodes;
 
 /*
- * Nodes that match which a walk is to bring where `limit` rows are asked for; 0: not known.  Where
- * many lists would have just that many, every other one has fewer, and the scan pays for a walk and
- * an exact pass.
+ * Matching nodes that a walk is to bring where `limit` rows are asked for; limit 0: not known.  If
+ * lists had `limit` on average, every other one would have fewer, and the scan would pay for a walk
+ * and an exact pass.
  */
 static inline double
 GgNodesWanted(double limit, double itopk_size)
@@ -78,7 +78,7 @@ GgLongestFilteredList(const GgFilteredNodes *of)
 	return longest / 2 * of->matching >= of->wanted * of->nodes ? longest : 0;
 }
 
-/* The same without a filter. */
+/* The longest list that a walk is worth without a filter. */
 static inline double
 GgLongestWalkList(double nodes)
 {
@@ -139,8 +139,8 @@ GgLongestDeviceList(double nodes, double row_bytes, double more)
 }
 
 /*
- * Rows that a scan is expected to hand out where so many of all rows pass the executor's filter and
- * so many answers are asked for; 10 where that is not known.  0: not known.
+ * How many of `rows` rows a scan is expected to hand out where `passing` of them pass a filter of
+ * the executor and `answers` are asked for (if known, else GG_EXPECTED_ANSWERS).  0: not known.
  */
 #define GG_EXPECTED_ANSWERS		10
 #define GG_MOST_EXPECTED		0x3FFF
@@ -184,8 +184,8 @@ GgFirstDeepList(double expected)
 #define GG_LIMITED_EXACT(limit)	((limit) + (limit) / 8 + 4)
 
 /*
- * Does a device walk for LIMIT, with a list that has its rows and is of `itopk` at least?  So it is
- * at each length up to one, and all rows are measured beyond it: a longer list does not find less.
+ * Does a device walk for LIMIT, with a list that has LIMIT's rows and is of `itopk` at least?  It
+ * does up to some length of lists, and measures all rows beyond: a longer list does not find less.
  * Where LIMIT takes a long list, one that is exact finds more in little more time.  A procedure
  * that is named is used where its list has LIMIT's rows.
  */
@@ -220,7 +220,7 @@ GgLimitedList(uint64_t limit)
 	return GG_LIMITED_WALK(limit) + (limit >= GG_FAR_LIMIT ? limit * 3 / 4 : 0);
 }
 
-/* The same where no list above `longest` is worth it.  One that has the rows is as good. */
+/* GgLimitedList() where no list above `longest` is worth it: one that has LIMIT's rows will do. */
 static inline uint64_t
 GgFirstWalkList(uint64_t itopk, uint64_t limit, double longest)
 {

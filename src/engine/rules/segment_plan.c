@@ -8,10 +8,10 @@
  * 128 by groups are built in 7.8 s, 4 and 8 segments in 3.8 and 4.9 s; a query takes 126 us, and
  * 250 and 402 us, at recall@10 of 0.9995, 0.9994 and 0.9991.  Where there can be no files, or the
  * graph alone is too large, there are several segments.  Where these would be too many or too
- * small, they are larger than the setting allows: the host has more memory than it says.
+ * small, they are larger than the setting allows: the host has more memory than that.
  *
- * A device has no more.  So a segment is never larger than the device holds, and where that would
- * make too many or too small segments, the CPU builds.
+ * A device has no more memory than it says.  So a segment is never larger than the device holds,
+ * and where that would make too many or too small segments, the CPU builds.
  */
 #include "engine/rules/segment_plan.h"
 

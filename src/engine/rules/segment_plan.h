@@ -19,9 +19,9 @@
 typedef struct gg_segment_room
 {
 	double		expected;		/* rows of the table, as far as is known */
-	uint32_t	host;			/* that the host's memory holds */
-	uint32_t	host_alone;		/* likewise of the only segment, which may take more; >= host */
-	uint32_t	spilled;		/* likewise where rows are in files; 0: they cannot be */
+	uint32_t	host;			/* that the host's memory holds, if there are several segments */
+	uint32_t	host_alone;		/* that it holds of an only segment, which may take more; >= host */
+	uint32_t	spilled;		/* that it holds where rows are in files; 0: they cannot be */
 	uint32_t	wanted;			/* option segment_rows; 0: as many as memory holds */
 	uint32_t	device;			/* that the device holds; GG_MAX_NODES: any number, or no device */
 } gg_segment_room;
@@ -31,7 +31,7 @@ typedef struct gg_segment_plan
 	uint32_t	rows;			/* of a segment, at most */
 	bool		spill;			/* rows, and what the engine makes of them, go to files */
 	bool		by_wish;		/* segment_rows asks for fewer than memory holds */
-	bool		by_device;		/* that is what the device holds: the host holds more */
+	bool		by_device;		/* rows is what the device holds: the host holds more */
 	bool		too_small;		/* the device holds too little to be of use: plan without it */
 } gg_segment_plan;
 

@@ -22,13 +22,13 @@ typedef struct gg_serve_target
 	uint32_t	n;
 	uint32_t	dim;
 	uint32_t	npivots;		/* 0: no graph */
-	uint32_t	rows;			/* with heads; 0: none are filtered */
-	uint32_t	words;			/* of each row */
+	uint32_t	rows;			/* rows with heads; 0: none are filtered */
+	uint32_t	words;			/* filter words of each row */
 	bool		no_rows;		/* GG_ROWS_NONE */
-	bool		bounds;			/* codes have bounds: deep lists are then for such an index, too */
+	bool		bounds;			/* codes have bounds: deep lists do without rows */
 } gg_serve_target;
 
-/* GG_EINVAL, or GG_OK.  where: the function that asks, as in gg_status. */
+/* Check a server's layout: GG_EINVAL or GG_OK.  where: the function that asks, as in gg_status. */
 static inline gg_status
 gg_serve_check_layout(const char *where, const void *region, size_t region_bytes,
 					  const gg_serve_layout *layout)
@@ -133,7 +133,7 @@ gg_serve_bind_filter(const char *where, const gg_serve_place *place, const gg_se
 	return gg_serve_check_filter(where, target, filter);
 }
 
-/* One request of a batch.  None of the products overflows: the request is in range by itself. */
+/* Check a request of a batch.  No product overflows: gg_check_request() has found it in range. */
 static inline gg_status
 gg_serve_check_request(const char *where, const gg_serve_place *place,
 					   const gg_serve_target *target, uint32_t list, const gg_request *request)
@@ -165,9 +165,9 @@ gg_serve_check_request(const char *where, const gg_serve_place *place,
 }
 
 /*
- * The same of one that joins a request of this batch that was checked.  There may be 256, each from
- * another process, so this looks at what joining says nothing about, and no more.  keys: where its
- * answer begins.
+ * Is a request in order that joins a checked one of its batch (gg_request_joins())?  There may be
+ * 256, each from another process, so this looks at what joining says nothing about, and no more.
+ * keys: where the request's answer begins.
  */
 static inline bool
 gg_serve_is_in_place(const gg_serve_place *place, uint32_t list, const gg_request *request,
@@ -221,7 +221,7 @@ gg_serve_check_batch(const char *where, const gg_serve_place *place, const gg_se
 	return gg_ok();
 }
 
-/* A group, as it was given; its indexes are looked at one by one (gg_serve_check_member). */
+/* Check a group as it was given, but for its indexes: gg_serve_check_member() looks at each. */
 static inline gg_status
 gg_serve_check_group(const char *where, const gg_serve_place *place, uint32_t queue,
 					 const gg_serve_group *group)
@@ -246,7 +246,7 @@ gg_serve_check_group(const char *where, const gg_serve_place *place, uint32_t qu
 	return status;
 }
 
-/* An index of it. */
+/* Check an index of a group. */
 static inline gg_status
 gg_serve_check_member(const char *where, const gg_serve_target *target, const gg_request *request,
 					  bool measured)
@@ -277,7 +277,7 @@ gg_serve_is_same(const gg_filter *a, const gg_filter *b)
 		(a->tids == NULL || memcmp(a->tids, b->tids, a->ntids * sizeof(uint64_t)) == 0);
 }
 
-/* How many of a batch's requests, from `first` on, have its filter. */
+/* How many of a batch's requests, from `first` on and before `end`, have the first one's filter. */
 static inline uint32_t
 gg_serve_same_filter(const gg_serve_place *place, const gg_serve_batch *batch, uint32_t first,
 					 uint32_t end)
@@ -303,7 +303,7 @@ gg_serve_check_rows(const char *where, const gg_shape *shape)
 	return gg_ok();
 }
 
-/* What codes need of a shape; another part. */
+/* What codes need of a shape; a part of index_create()'s checks. */
 static inline gg_status
 gg_serve_check_codes(const char *where, const gg_shape *shape)
 {

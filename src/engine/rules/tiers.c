@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* A segment with so many parts of dead rows is built anew. */
+/* A segment is built anew when more than one part in so many of its bytes is of dead rows. */
 #define DEAD_SHARE			5
 
 /* Few dead rows are not worth it, however small the segment. */
@@ -64,8 +64,8 @@ gg_due_units(const gg_unit *units, int n, uint64_t share)
 }
 
 /*
- * With room for m more, some m * m / 2 can come before any is written a third time: m of which one
- * is made, then m - 1, and so on.  So that is what a tail of m gains.
+ * With room for m more units, some m * m / 2 can come before any is written a third time: m of
+ * which one is made, then m - 1, and so on.  So that is what a merge of a tail of m units gains.
  */
 int
 gg_cheapest_tail(const uint64_t *bytes, const uint32_t *counts, int n)

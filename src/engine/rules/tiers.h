@@ -21,9 +21,9 @@ typedef struct gg_unit_shape
 typedef struct gg_unit_counts
 {
 	uint64_t	nodes;
-	uint64_t	gone;			/* of these, about: those that a merge leaves out */
+	uint64_t	gone;			/* nodes that a merge leaves out, about */
 	uint64_t	rows;
-	uint64_t	dead;			/* of these */
+	uint64_t	dead;			/* rows that are dead */
 	uint32_t	pieces;			/* its vectors are in so many */
 } gg_unit_counts;
 
@@ -41,18 +41,18 @@ typedef struct gg_unit
 
 extern gg_unit gg_make_unit(const gg_unit_shape *shape, uint32_t id, gg_unit_counts counts);
 
-/* The one with the most bytes first. */
+/* Sort units, the one with the most bytes first. */
 extern void gg_sort_units(gg_unit *units, int n);
 
 /*
- * The first of n units, up to the smallest one, that are worth a merge, since together the smaller
- * ones have one part in `share` of the next larger one's bytes.  n: none is.
+ * Returns the first of n sorted units that is worth a merge with all that follow it, since together
+ * these have at least one part in `share` of its bytes.  n: none is.
  */
 extern int	gg_due_units(const gg_unit *units, int n, uint64_t share);
 
 /*
- * The same where there are too many, and some have to be merged: the tail that makes the most room
- * for what it writes.  bytes, counts: of each.
+ * Where there are too many units, or pieces: returns the first unit of the tail whose merge makes
+ * the most room for what it writes.  Unit i writes bytes[i], and has counts[i] of them.  n: none.
  */
 extern int	gg_cheapest_tail(const uint64_t *bytes, const uint32_t *counts, int n);
 

@@ -17,7 +17,7 @@ struct gg_engine_thread
 {
 	gg_engine_task task;
 	pthread_t	thread;
-	bool		running;		/* it is to be joined */
+	bool		running;		/* the thread is to be joined */
 	bool		taken;
 
 	/* atomic */

@@ -14,10 +14,10 @@ typedef struct gg_engine_task
 	gg_index   *index;			/* the rows are there; NULL: they are those of data */
 	gg_dataset	data;
 	gg_build_params params;
-	int			threads;		/* gg_control has these three */
+	int			threads;		/* as in gg_control, like all below */
 	uint64_t	memory;
 	uint64_t	device_memory;
-	const int  *others;			/* and these, of which the array stays as rows do */
+	const int  *others;			/* the array stays as rows do */
 	int			nothers;
 } gg_engine_task;
 
@@ -31,7 +31,7 @@ extern gg_status gg_engine_thread_start(const gg_engine_task *task, gg_engine_th
 
 extern bool gg_engine_thread_ended(const gg_engine_thread *thread);
 
-/* False: the engine has not said yet how far it is. */
+/* How far the engine is.  False: it has not said yet. */
 extern bool gg_engine_thread_progress(gg_engine_thread *thread, gg_phase *phase, uint64_t *done,
 									  uint64_t *total);
 
@@ -42,7 +42,7 @@ extern void gg_engine_thread_give(gg_engine_thread *thread, void *memory);
 /* For estimates of memory: the callback of gg_control.  Nobody but the engine calls it. */
 extern void *gg_engine_thread_scratch(void *ctx, uint64_t bytes);
 
-/* Of one that has ended: the engine's status.  A graph is then the caller's to free. */
+/* Take what a thread that has ended made, the graph to be freed.  Returns the engine's status. */
 extern gg_status gg_engine_thread_take(gg_engine_thread *thread, gg_graph *graph,
 									   gg_build_stats *stats);
 

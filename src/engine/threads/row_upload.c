@@ -42,21 +42,21 @@ struct gg_row_upload
 	uint32_t	nchunks;
 	int			nthreads;
 	gg_index  **index;			/* set by the first thread before it starts the others */
-	double		open_seconds;	/* likewise */
+	double		open_seconds;	/* set by the first thread, too */
 	pthread_t	thread;			/* the first */
 	bool		running;
 	int			stop;			/* 0, DRAIN or NOW; atomic */
 	int			ended;			/* atomic */
 
 	pthread_mutex_t look;		/* protects what follows, until the threads were joined */
-	unsigned char *taken;		/* by chunk: is copied, or was */
+	unsigned char *taken;		/* by chunk: a thread copies it, or has */
 	uint32_t	first;			/* all chunks before this one are taken */
 
-	pthread_mutex_t mutex;		/* likewise; may be taken while look is held */
+	pthread_mutex_t mutex;		/* protects what follows; may be taken while look is held */
 	gg_status	status;
 	int			copying;		/* threads that copy */
-	uint64_t	since_us;		/* when the first of them began */
-	double		seconds;		/* before that */
+	uint64_t	since_us;		/* when the first thread of those began */
+	double		seconds;		/* in which threads copied before since_us */
 };
 
 enum
@@ -109,7 +109,7 @@ gg_write_halves(const gg_engine *engine, gg_index *index, uint32_t dim, uint64_t
 	return engine->index_write(index, GG_PART_ROWS, offset / 2, halves, bytes / 2);
 }
 
-/* halves: room for those of MAX_RUN chunks, where rows become such. */
+/* Copy `run` chunks.  halves: room for MAX_RUN chunks of halves, where rows become halves. */
 static gg_status
 copy_run(gg_row_upload *upload, uint32_t chunk, uint32_t run, uint16_t *halves)
 {

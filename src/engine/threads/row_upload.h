@@ -23,7 +23,7 @@ typedef struct gg_upload_source
 	uint32_t	chunk_rows;		/* rows of a chunk */
 	bool		halve;			/* rows are float32, and the index gets halves */
 	const volatile uint32_t *filled;	/* by chunk: not 0 once all its rows are there (release) */
-	const volatile uint64_t *claimed;	/* chunks that begin behind this row are empty */
+	const volatile uint64_t *claimed;	/* chunks that begin at this row or later are empty */
 } gg_upload_source;
 
 typedef struct gg_row_upload gg_row_upload;
@@ -46,7 +46,7 @@ extern gg_status gg_row_upload_start(const gg_engine *engine, int device, const 
 /* Let the threads end once all chunks that are full now have been copied. */
 extern void gg_row_upload_drain(gg_row_upload *upload);
 
-/* Whether they have ended, after a drain or because the engine failed. */
+/* Whether the threads have ended, after a drain or because the engine failed. */
 extern bool gg_row_upload_ended(const gg_row_upload *upload);
 
 /* End the threads now.  The status is that of the first call that failed.  May be called again. */
@@ -60,8 +60,8 @@ extern double gg_row_upload_open_seconds(const gg_row_upload *upload);
 extern double gg_row_upload_seconds(const gg_row_upload *upload);
 
 /*
- * Rows of float32 to an index of halves, without threads: `bytes` of them at `offset` of all.
- * halves: room for half of these.  Errors: as index_write(), and GG_EUNSUPPORTED as above.
+ * Write `bytes` bytes of float32 rows, at `offset` of all, to an index of halves, without threads.
+ * halves: room for half as many.  Errors: as index_write(); GG_EUNSUPPORTED: gg_round_rows() fails.
  */
 extern gg_status gg_write_halves(const gg_engine *engine, gg_index *index, uint32_t dim,
 								 uint64_t offset, const char *rows, uint64_t bytes,

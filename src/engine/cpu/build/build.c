@@ -81,7 +81,7 @@ gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params, const 
 	return status;
 }
 
-/* Memory for the lists of a graph, to be freed with it. */
+/* Take memory for the lists of a graph, to be freed with it. */
 static gg_status
 take_lists(gg_graph *graph)
 {
@@ -113,7 +113,7 @@ by_pools(const build_state *build)
 		!build->input;
 }
 
-/* k-NN lists, or pools, in memory or, by groups, in scratch memory. */
+/* Make k-NN lists, or pools, in memory, or by groups in scratch memory. */
 static gg_status
 make_lists(build_state *build, uint32_t **order)
 {
@@ -148,7 +148,7 @@ make_lists(build_state *build, uint32_t **order)
 								build->stats);
 }
 
-/* Edges from k-NN lists or pools. */
+/* Make k-NN lists or pools, and choose edges from them. */
 static gg_status
 choose_edges(build_state *build)
 {

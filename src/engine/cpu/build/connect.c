@@ -45,7 +45,7 @@ typedef struct pool_reach
 {
 	gg_reach	reach;
 	gg_pool    *pool;
-	uint32_t	reported;		/* of the nodes expanded */
+	uint32_t	reported;		/* how many expanded nodes were reported */
 } pool_reach;
 
 /* Report progress.  True: the caller wants the build to stop. */
@@ -73,7 +73,7 @@ reach_begin(pool_reach *on, gg_pool *pool, uint32_t *adjacency, uint32_t n, uint
 	return status;
 }
 
-/* After each stretch. */
+/* Report progress after a stretch of work; an error: the build is to stop. */
 static gg_status
 reach_status(pool_reach *on)
 {
@@ -116,7 +116,7 @@ reach_by_knn(pool_reach *on, const uint32_t *ids, uint32_t k)
 	return reach_status(on);
 }
 
-/* Distinct random nodes. */
+/* Draw distinct random nodes. */
 static gg_status
 draw_pivots(gg_pool *pool, uint32_t *pivots, uint32_t wanted, uint32_t n, uint64_t seed)
 {
@@ -133,7 +133,7 @@ draw_pivots(gg_pool *pool, uint32_t *pivots, uint32_t wanted, uint32_t n, uint64
 	return gg_ok();
 }
 
-/* Room for one more pivot. */
+/* Have room for one more pivot. */
 static gg_status
 grow_pivots(gg_graph *graph, uint32_t *room)
 {
@@ -190,8 +190,8 @@ lower_hops(uint8_t *hops, uint32_t node)
 
 /*
  * Make rows pivots until every row reaches a pivot within GG_COVER_HOPS steps, or there are
- * most_pivots.  In each round some of the rows that do not become pivots, and rows within two steps
- * of these count as near enough.
+ * most_pivots.  In each round some of the rows that reach none become pivots.  Rows within two
+ * steps from a new pivot then count as near enough.
  */
 static gg_status
 cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_pivots, uint8_t *hops,
@@ -262,10 +262,10 @@ has_neighbour(const knn_lists *knn, uint32_t length, uint32_t other, uint32_t no
 typedef struct components
 {
 	uint32_t   *parent;			/* see component() */
-	bool	   *united;			/* has it another row's parent, or is it one? */
+	bool	   *united;			/* by row: was it united with another one? */
 } components;
 
-/* By which rows are told to be of a group. */
+/* How far apart rows of one group may be, and what that is measured with. */
 typedef struct unite_measure
 {
 	gg_distance_fn distance;
@@ -294,7 +294,7 @@ is_of_group(const knn_lists *knn, const unite_measure *measure, uint32_t node, u
 		measure->distance(rows + near[GG_UNITE_ALWAYS - 1] * bytes, query, data->dim);
 }
 
-/* Unite each node with its neighbours at places from `first` on that have it for one, too. */
+/* Unite each node with neighbours of its group, at places first .. end - 1, that list it, too. */
 static gg_status
 unite_places(gg_pool *pool, const knn_lists *knn, const unite_measure *measure, uint32_t first,
 			 uint32_t end, const components *of)
@@ -322,9 +322,9 @@ unite_places(gg_pool *pool, const knn_lists *knn, const unite_measure *measure, 
 }
 
 /*
- * Each node with those of its nearest neighbours that have it for a neighbour, too.  A node that is
- * in nobody's list goes with its nearest neighbour, but not under inner product (pivots.h).  One
- * wrong list, of a node that GNND has not brought home, would otherwise make two clusters one.
+ * Unite each node with those of its nearest neighbours that list it, too: otherwise one wrong list,
+ * of a node that GNND has not brought home, would make two clusters one.  A node that is united
+ * with none goes with its nearest neighbour, but not under inner product (pivots.h).
  */
 static gg_status
 unite_neighbours(gg_pool *pool, const knn_lists *knn, const components *of)
@@ -371,8 +371,8 @@ is_among_others(const knn_lists *knn, const components *of, uint32_t node)
 }
 
 /*
- * Does the list of node name more than GG_PIVOTS_APART() components beside its own, of root, and is
- * node in one list of these?  Lists that GNND has not brought home name many, and are in none.
+ * Does node's list name more than GG_PIVOTS_APART() components beside root's, its own, and is it in
+ * a list there, too?  A node that GNND has not brought home names many, and is in none of theirs.
  */
 static bool
 is_linked(const knn_lists *knn, const components *of, uint32_t node, uint32_t root)
@@ -385,7 +385,7 @@ is_linked(const knn_lists *knn, const components *of, uint32_t node, uint32_t ro
 
 	for (uint32_t i = 0; i < k && near[i] != GG_NO_NODE; i++)
 	{
-		/* what is by itself counts as its nearest row */
+		/* a row that was not united counts as its nearest row */
 		uint32_t	home = of->united[near[i]] ? near[i] : knn->ids[(size_t) near[i] * k];
 		uint32_t	other = component(of->parent, home == GG_NO_NODE ? near[i] : home);
 
@@ -401,14 +401,14 @@ is_linked(const knn_lists *knn, const components *of, uint32_t node, uint32_t ro
 }
 
 /*
- * One pivot for each component apart that has none, see unite_neighbours(), up to gg_pivots_most().
+ * Add a pivot for each component apart that has none (unite_neighbours()), up to gg_pivots_most().
  */
 static gg_status
 cover_components(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
 	const components of = {malloc(sizeof(uint32_t) * n), calloc(n, sizeof(bool))};
-	bool	   *covered = calloc(n, sizeof(bool));	/* of a root: its component */
+	bool	   *covered = calloc(n, sizeof(bool));	/* by root: is its component done? */
 	gg_status	status = gg_ok();
 
 	if (!of.parent || !of.united || !covered)
@@ -446,11 +446,11 @@ cover_components(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t 
 /*
  * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with
  * probability 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges
- * lead in.  First one for each component apart without any, however many these are: of 40,000 rows
+ * lead in.  First one for each component apart without any, up to gg_pivots_most(): of 40,000 rows
  * in clusters of 12 a twelfth, and with no more than twice the pivots drawn recall is 0.938 instead
  * of 0.9995, 61 of 1,000 queries get no right answer.  Then, up to twice as many pivots as were
- * drawn, rows from which one takes more than GG_COVER_HOPS steps.  More pivots would not help: a
- * walk is less sure to find the nearest of many pivots.
+ * drawn, rows from which it takes more than GG_COVER_HOPS steps to one.  More pivots would not
+ * help: a walk is less sure to find the nearest of many pivots.
  */
 static gg_status
 cover_nodes(gg_pool *pool, const knn_lists *knn, gg_graph *graph, uint32_t *room)
@@ -501,7 +501,7 @@ reach_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 	return status;
 }
 
-/* Draw pivots, and add more where none is near.  room: places for them. */
+/* Draw pivots, and add more where none is near.  *room: places of graph->pivots. */
 static gg_status
 choose_pivots(gg_pool *pool, const knn_lists *knn, uint64_t seed, gg_graph *graph, uint32_t *room)
 {
@@ -516,7 +516,7 @@ choose_pivots(gg_pool *pool, const knn_lists *knn, uint64_t seed, gg_graph *grap
 	return status.code == GG_OK ? cover_nodes(pool, knn, graph, room) : status;
 }
 
-/* The pivots, and every node reachable from them. */
+/* Choose the pivots, and make every node reachable from them. */
 static gg_status
 connect_nodes(gg_pool *pool, const knn_lists *knn, uint64_t seed, gg_graph *graph,
 			  gg_build_stats *stats)
@@ -532,7 +532,7 @@ connect_nodes(gg_pool *pool, const knn_lists *knn, uint64_t seed, gg_graph *grap
 }
 
 /*
- * The graph over some pivots, as indices into them: their lists (n x GG_PIVOT_LIST) and adjacency.
+ * Make the graph over some pivots, of indices into them: k-NN lists (n x GG_PIVOT_LIST), adjacency.
  */
 static gg_status
 link_pivots(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *knn,
@@ -584,7 +584,7 @@ link_levels(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *ad
 	return status;
 }
 
-/* Every pivot reachable from pivot 0; knn: the pivots' lists. */
+/* Make every pivot reachable from pivot 0; knn: the pivots' lists. */
 static gg_status
 reach_pivots(gg_pool *pool, const uint32_t *knn, gg_graph *graph)
 {
@@ -608,7 +608,7 @@ reach_pivots(gg_pool *pool, const uint32_t *knn, gg_graph *graph)
 	return status;
 }
 
-/* The graph over the pivots, all of it reachable from pivot 0. */
+/* Make the graph over the pivots, all of it reachable from pivot 0. */
 static gg_status
 connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *graph)
 {

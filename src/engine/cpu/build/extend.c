@@ -51,10 +51,10 @@
 #define WIDTH			64u
 
 /*
- * A search goes on until it has expanded so many edges of the nearest that it knows: 64 lists of
- * 32.  9,000 x 32, uniform, cosine, a tenth new, degree 16 of 32: recall@10 at itopk 64 of new rows
- * is 0.948 with 32 candidates, 0.992 with the 128 that this asks for, and 0.993 built anew.  30,000
- * x 64, in clusters: 0.28 s instead of 0.21, and 0.75 built anew.
+ * A search goes on until it has followed so many edges of the nearest rows that it knows: 64 lists
+ * of 32.  9,000 x 32, uniform, cosine, a tenth new, degree 16 of 32: recall@10 at itopk 64 of new
+ * rows is 0.948 with 32 candidates, 0.992 with the 128 that this asks for, and 0.993 built anew.
+ * 30,000 x 64, in clusters: 0.28 s instead of 0.21, and 0.75 built anew.
  */
 #define EDGES			2048u
 #define OFFERS			32u
@@ -66,9 +66,9 @@ typedef struct extend_plan
 {
 	uint8_t		base;
 	uint32_t	others;			/* how many */
-	uint32_t	first;			/* of them */
-	bool		run;			/* they stand side by side */
-	bool		together;		/* they are of one part */
+	uint32_t	first;			/* the first of the others */
+	bool		run;			/* the others stand side by side */
+	bool		together;		/* the others are of one part */
 } extend_plan;
 
 typedef struct extend_thread
@@ -89,11 +89,11 @@ typedef struct extend_state
 	uint32_t	width;
 	gg_rows		rows;
 	gg_graph	graph;			/* what is stored, and pivots of the base */
-	gg_index   *index;			/* over it */
+	gg_index   *index;			/* over graph */
 	extend_thread *threads;
 	uint32_t   *others;			/* rows that are not of the base */
 	uint64_t   *found;			/* others x width keys of (b); UINT64_MAX behind the last */
-	uint64_t   *starts;			/* n + 2: of each row's offers */
+	uint64_t   *starts;			/* n + 2: where each row's offers begin */
 	uint64_t   *offers;			/* keys of (d) */
 	uint32_t   *ids;			/* n x k: the result */
 	uint32_t   *order;			/* n */
@@ -108,7 +108,7 @@ no_memory(const extend_state *e)
 
 /* ---- the plan --------------------------------------------------------------- */
 
-/* False: there is no base. */
+/* Find the base and the others.  False: there is no base. */
 static bool
 make_plan(const gg_dataset *data, const gg_merge_input *input, extend_plan *plan)
 {
@@ -185,7 +185,7 @@ gg_cpu_extends(const gg_dataset *data, const gg_merge_input *input, const gg_bui
 
 /* ---- what is stored ----------------------------------------------------------- */
 
-/* Stored lists, in their order, without the row itself and what came before. */
+/* Copy a row's stored list to its ids, without the row itself and what is there already. */
 static void
 stored_run(gg_worker *worker, void *arg, uint64_t row)
 {
@@ -220,7 +220,7 @@ list_others(extend_state *e)
 
 /* ---- (a) ------------------------------------------------------------------------ */
 
-/* The others as a data set; copy: rows that were taken for it, or NULL. */
+/* Make a data set of the others; *copy is set where their rows had to be copied. */
 static gg_status
 gather_others(const extend_state *e, gg_dataset *some, char **copy)
 {
@@ -245,7 +245,7 @@ gather_others(const extend_state *e, gg_dataset *some, char **copy)
 	return gg_ok();
 }
 
-/* Lists of the others, numbered among themselves, into ids. */
+/* Put lists of the others into ids; rows in these lists are numbered among the others. */
 static gg_status
 place_lists(extend_state *e, const uint32_t *lists)
 {
@@ -284,7 +284,7 @@ compare_others(extend_state *e)
 
 /* ---- the order -------------------------------------------------------------------- */
 
-/* All rows, depth first along the first edges of each. */
+/* Put all rows into order, depth first along the first edges of each. */
 static gg_status
 walk_depth_first(extend_state *e, uint32_t *stack, bool *seen)
 {
@@ -377,7 +377,7 @@ search_run(gg_worker *worker, void *arg, uint64_t i)
 	gg_worker_progress(worker, 1);
 }
 
-/* Everything that searches need, and the searches. */
+/* Make everything that searches need, and search. */
 static gg_status
 search_others(extend_state *e)
 {
@@ -391,7 +391,7 @@ search_others(extend_state *e)
 	gg_pool_mute(e->pool, false);
 	if (status.code != GG_OK)
 		return status;
-	/* it is only read */
+	/* adjacency is only read */
 	e->graph.adjacency = (uint32_t *) e->input->lists;
 	status = gg_cpu_index_open(e->data, &e->graph, NULL, &e->index);
 	e->found = gg_array((uint64_t) e->plan.others * e->width, sizeof(uint64_t));
@@ -410,7 +410,7 @@ search_others(extend_state *e)
 
 /* ---- (c), (d) --------------------------------------------------------------------- */
 
-/* The row of the base that is offered what an entry of found was found for, or GG_NO_NODE. */
+/* The row of the base that an entry of found names; GG_NO_NODE: it names none of the base. */
 static inline uint32_t
 offered_row(const extend_state *e, uint64_t entry)
 {
@@ -420,7 +420,7 @@ offered_row(const extend_state *e, uint64_t entry)
 		GG_NO_NODE;
 }
 
-/* What was found, turned round and sorted to the rows of the base. */
+/* Turn round what was found: each row of the base is offered the rows that it was found for. */
 static gg_status
 make_offers(extend_state *e)
 {
@@ -455,7 +455,7 @@ make_offers(extend_state *e)
 	return gg_ok();
 }
 
-/* The row's nearest offers, in any order. */
+/* Put the row's nearest offers into ids, in any order; returns how many. */
 static uint32_t
 nearest_offers(const extend_state *e, uint32_t row, uint32_t *ids)
 {

@@ -42,7 +42,7 @@ typedef struct groups_state
 	uint32_t   *group;			/* of each pivot */
 	uint32_t   *weight;			/* of each pivot */
 	atomic_uint *size;			/* of each group */
-	float	  **near;			/* a thread: npivots or ngroups distances, then a row */
+	float	  **near;			/* a thread: ngroups distances, then a row */
 	uint16_t   *groups_of;		/* n x 2, the nearer one first */
 	uint64_t   *members_at;		/* ngroups + 1 */
 	uint32_t   *members;		/* 2 x n rows by group, ascending */
@@ -104,7 +104,7 @@ fixed_bytes(const gg_dataset *data, int threads)
 		sizeof(float) * GG_MOST_GROUP_PIVOTS * dim;
 }
 
-/* The most rows of a group that memory holds, or as many as all; or more, for want of groups. */
+/* The most rows, up to all, of a group that memory holds; gg_least_group_room() in any case. */
 static uint32_t
 find_room(const gg_dataset *data, const gg_build_params *params, uint64_t memory, int threads)
 {
@@ -200,8 +200,8 @@ make_groups(groups_state *state)
 
 /*
  * Take a place in the nearest group that has one, other than group `but`.  least: distance of each
- * group, infinity where it is full.  All groups but one have room for all rows
- * (gg_cpu_groups_run()).
+ * group, infinity where it is full.  All groups but one have room for both places of all rows
+ * (gg_count_groups()).
  */
 static uint32_t
 take_place(groups_state *state, float *least, uint32_t but)
@@ -219,7 +219,7 @@ take_place(groups_state *state, float *least, uint32_t but)
 				atomic_load_explicit(&state->size[g], memory_order_relaxed) < state->room)
 				best = g;
 		if (best == GG_NO_NODE)
-			continue;			/* others are between the two steps below */
+			continue;			/* other threads are between the two steps below */
 		if (atomic_fetch_add_explicit(&state->size[best], 1, memory_order_relaxed) < state->room)
 			return best;
 		atomic_fetch_sub_explicit(&state->size[best], 1, memory_order_relaxed);
@@ -248,7 +248,7 @@ assign_run(gg_worker *worker, void *arg, uint64_t i)
 		(uint16_t) take_place(state, least, state->groups_of[2 * i]);
 }
 
-/* Rows by group, and in the order of their first groups. */
+/* List rows by group as members, and by their first groups in order. */
 static gg_status
 list_members(groups_state *state, uint32_t *order)
 {

@@ -50,9 +50,9 @@ deciding_distance(const float *a, const float *b, uint32_t dim)
 }
 
 /*
- * The number is part of a partition's key, so rows that were routed on one processor must lie where
- * another one looks for them.  Distances in single precision have other last bits with each
- * instruction set.  So they count only where they differ by more than sums can be wrong: each
+ * A centroid's number is part of a partition's key, so rows that were routed on one processor must
+ * lie where another one looks for them.  Distances in single precision have other last bits with
+ * each instruction set.  So they decide only where they differ by more than sums can be wrong: each
  * addition by 2^-24 of the sum, and by 2^-150 where float32 has no smaller part.
  */
 uint32_t
@@ -104,7 +104,7 @@ assign_rows(gg_worker *worker, void *ctx, uint64_t i)
 										  job->rows + i * job->dim, &job->distances[i]);
 }
 
-/* k different rows: the first places of a shuffle. */
+/* Draw k different rows as centroids: the first places of a shuffle. */
 static void
 draw(const float *rows, uint32_t n, uint32_t dim, uint32_t k, uint64_t seed, uint32_t *order,
 	 float *centroids)
@@ -122,7 +122,7 @@ draw(const float *rows, uint32_t n, uint32_t dim, uint32_t k, uint64_t seed, uin
 	}
 }
 
-/* A centroid without rows goes to the row that is farthest from its own, which is near then. */
+/* Move a centroid without rows to the row farthest from its own centroid, which then is near. */
 static void
 move_to_farthest(kmeans_job *job, uint32_t n, float *centroid)
 {
@@ -147,7 +147,7 @@ set_mean(float *centroid, const double *sum, uint32_t count, uint32_t dim, bool 
 		centroid[j] = (float) (sum[j] / length);
 }
 
-/* sums: k x dim; counts: k. */
+/* Make each centroid the mean of its rows.  sums: k x dim; counts: k. */
 static void
 take_means(kmeans_job *job, uint32_t n, bool unit, double *sums, uint32_t *counts,
 		   float *centroids)

@@ -48,7 +48,7 @@ typedef enum gg_simd
 	GG_SIMD_NEON,
 	GG_SIMD_AVX2,
 	GG_SIMD_AVX512,
-	GG_SIMD_AVX512_BF16,		/* these two differ from it in products of builds alone */
+	GG_SIMD_AVX512_BF16,		/* it and AMX differ from AVX512 in products of builds alone */
 	GG_SIMD_AMX
 } gg_simd;
 

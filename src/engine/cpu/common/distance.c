@@ -549,7 +549,7 @@ leaf_7_has(unsigned int part, int word, int bit)
 		(words[word] >> bit & 1) != 0;
 }
 
-/* On Intel's processors such products take longer than those of float32. */
+/* On Intel's processors these products of bfloat16 take longer than those of float32. */
 static bool
 avx512_bf16_supported(void)
 {
@@ -684,7 +684,7 @@ gg_floats_to_halves(const float *src, uint16_t *dst, size_t count)
 	simd_current()->floats_to_halves(src, dst, count);
 }
 
-/* Sums side by side: an addition takes four cycles.  0.33 us of 768 elements, by one sum 0.77. */
+/* Sums side by side, since an addition takes four cycles: 0.33 us for 768 elements, else 0.77. */
 #define SQUARES 8
 
 void

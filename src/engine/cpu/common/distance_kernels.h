@@ -34,8 +34,8 @@
 #define QUERY_TAIL(i) SIMD(tail_f32) ((const char *) (query + (i)), (uint32_t) (n - (i)))
 
 /*
- * The loop over a row that three of the metrics share.  STEP(sum, x, y) is the sum with the
- * vectors x (row) and y (query) taken in.
+ * The loop over a row that all kernels share but cosine of halves.  STEP(sum, x, y) is the sum with
+ * the vectors x (row) and y (query) taken in.
  */
 #define KERNEL_SUM(STEP, result) \
 	do \

@@ -25,7 +25,7 @@ struct gg_pool
 	pthread_t  *threads;		/* nthreads - 1 */
 	gg_worker  *workers;		/* nthreads */
 
-	pthread_mutex_t mutex;		/* guards everything down to quit */
+	pthread_mutex_t mutex;		/* guards everything down to status */
 	pthread_cond_t work;
 	pthread_cond_t idle;
 	uint64_t	generation;		/* of jobs */

@@ -38,7 +38,7 @@ extern void gg_pool_free(gg_pool *pool);	/* NULL is allowed */
 /* Threads at work, the calling one included; less than asked for where the system gave fewer. */
 extern int	gg_pool_threads(const gg_pool *pool);
 
-/* What progress is about from now on; total in the phase's unit. */
+/* Set the phase that progress is about from now on; total: in the phase's unit. */
 extern void gg_pool_phase(gg_pool *pool, gg_phase phase, uint64_t total);
 
 /*

@@ -289,7 +289,7 @@ struct gg_tile_memory
 	float	   *pack;			/* PACK_FLOATS */
 	float	   *sums;			/* GG_TILE_ROWS x GG_TILE_ROWS, only for rows that need pieces */
 	float	   *rows;			/* 16 x piece: rows that are not float32 as they are */
-	uint32_t	piece;			/* elements of one row of rows: all */
+	uint32_t	piece;			/* elements that one row of rows has room for: all */
 	float		bias[GG_TILE_ROWS] __attribute__((aligned(64)));
 	float		worst[GG_TILE_ROWS] __attribute__((aligned(64)));
 	float		tile[TILE_COLUMNS * TILE_COLUMNS] __attribute__((aligned(64)));
@@ -297,7 +297,7 @@ struct gg_tile_memory
 	/* pairs to leave out, see join_mark_known() and join_mark_shared() */
 	uint32_t	has[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* j is in the list of i */
 	uint32_t	had[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* i is in the list of j */
-	uint16_t	position[KNOWN_SLOTS];	/* of an id in the join; 0 where there is none */
+	uint16_t	position[KNOWN_SLOTS];	/* by slot of an id: its place in the join; 0: none */
 };
 
 /*
@@ -471,7 +471,7 @@ typedef struct join_run
 	const gg_join *join;
 	gg_tile_memory *memory;
 	const tile_ops *ops;
-	float		factor;			/* of the sums, see tile_ops.screen, as least */
+	float		factor;			/* this and least: for tile_ops.screen */
 	float		least;
 	uint64_t	entered;
 } join_run;
@@ -631,7 +631,7 @@ join_measure_again(gg_tile_memory *memory, const gg_join *join, uint32_t r, uint
 	}
 }
 
-/* Below which distance a pair passes the screen; ties are not for the screen to decide. */
+/* The distance below which pairs pass the screen.  It does not decide ties of ordered lists. */
 static inline float
 bound(const gg_join *join, float worst)
 {

@@ -22,11 +22,11 @@
 typedef void (*tile_fn) (const float *left, const float *right, uint32_t depth, bool first,
 						 float *sums, uint32_t ld);
 
-/* Columns of a row of a tile, as bits: the pairs that are near enough for a list. */
+/* Columns of a row of a tile, as bits: those whose pair with the row is near enough for a list. */
 typedef struct tile_hits
 {
-	uint32_t	row;			/* for the row's */
-	uint32_t	columns;		/* for the column's */
+	uint32_t	row;			/* for the row's list */
+	uint32_t	columns;		/* for the column's list */
 } tile_hits;
 
 typedef struct tile_ops
@@ -40,13 +40,13 @@ typedef struct tile_ops
 	float		(*pair_l1) (const float *a, const float *b, uint32_t dim);
 	float		(*pair_dot) (const float *a, const float *b, uint32_t dim);
 
-	/* 16 columns of a panel from 16 rows, less centre (if any) */
+	/* make 16 columns of a panel from 16 rows, less centre (if any) */
 	void		(*transpose) (const float *const rows[16], const float *centre, uint32_t depth,
 							  float *panel);
 
 	/*
-	 * One row of a tile: sums to distances max(least, bias + biases[c] + factor * sum), and which
-	 * of them are below worst or below worsts[c].
+	 * Turn the sums of one row of a tile into distances, max(least, bias + biases[c] + factor *
+	 * sum).  Returns which of them are below worst, and which below worsts[c].
 	 */
 	tile_hits	(*screen) (float *sums, float bias, const float *biases, float factor, float least,
 						   float worst, const float *worsts);
@@ -57,12 +57,12 @@ typedef struct tile_ops
 	float		(*enter) (uint32_t *ids, float *distances, uint32_t stride, float worst,
 						  float distance, uint32_t id, uint64_t *entered);
 
-	/* The same, of the worst entries the one of the greatest id, which may tie with what comes. */
+	/* The same by (distance, id): the worst is the last in that order, and may tie with id. */
 	float		(*enter_ordered) (uint32_t *ids, float *distances, uint32_t stride, float worst,
 								  float distance, uint32_t id, uint64_t *entered);
 } tile_ops;
 
-/* Of the instruction set in use. */
+/* The functions for the instruction set in use. */
 extern const tile_ops *gg_tile_ops(void);
 
 /* Products of rows rounded to bfloat16.  A pair is elements 2p and 2p + 1 of a row, 32 bits. */
@@ -71,8 +71,8 @@ typedef struct bf16_ops
 	uint32_t	height;			/* rows of a tile */
 
 	/*
-	 * A row less centre (if any) as pairs, a multiple of 16 of them, 0 behind the end; its square
-	 * is added to *bias
+	 * make pairs of a row less centre (if any), a multiple of 16 of them, 0 behind the row's end;
+	 * add its square to *bias
 	 */
 	void		(*round) (const float *row, const float *centre, uint32_t depth, uint32_t pairs,
 						  uint32_t *out, float *bias);
@@ -82,7 +82,7 @@ typedef struct bf16_ops
 						float *sums, uint32_t ld);
 } bf16_ops;
 
-/* Of the instruction set in use; NULL: it has none, or the system does not let us. */
+/* For the instruction set in use; NULL: it has no such products, or the system denies them. */
 extern const bf16_ops *gg_bf16_ops(void);
 
 #endif							/* GG_TILE_OPS_H */

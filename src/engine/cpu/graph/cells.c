@@ -6,7 +6,7 @@
  * assigned to the same pivot, a cell, are compared with each other.  Assignment is in two levels.
  * Some pivots, the regions, are compared with all rows.  A row is then compared with the pivots
  * that have the row's nearest region among their PIVOT_REGIONS nearest.  Under inner product cells
- * are of rows of one direction: the longest of them are the best of the others.
+ * are of rows of one direction: the longest rows of a cell are the best for its other rows.
  *
  * Which rows are compared is a function of data, parameters and seed, whatever the threads.
  */
@@ -70,7 +70,7 @@ typedef struct id_array
 	uint32_t	count;
 } id_array;
 
-/* The part of items that owns task i, by the running sums at. */
+/* Which of count items (regions, cells) owns task i; at: the first task of each item. */
 static uint32_t
 owner_of(const uint64_t *at, uint32_t count, uint64_t i)
 {
@@ -296,7 +296,7 @@ cells_run(gg_worker *worker, void *arg, uint64_t i)
 		gg_worker_progress(worker, rows.count * 3 / 4 / GG_CELLS_OF_ROW);
 }
 
-/* Distinct random rows. */
+/* Draw distinct random rows. */
 static gg_status
 draw_pivots(cells_state *cells)
 {
@@ -352,7 +352,7 @@ cells_sizes(const gg_knn *state, uint32_t *npivots, uint32_t *nregions)
 	uint64_t	pivots = (uint64_t) GG_CELLS_OF_ROW * state->n / rows;
 
 	*npivots = (uint32_t) (pivots < 2 * GG_CELLS_OF_ROW ? 2 * GG_CELLS_OF_ROW : pivots);
-	/* regions + PIVOT_REGIONS / regions of the pivots is least at the root; cells are uneven */
+	/* nregions + npivots * PIVOT_REGIONS / nregions is least at the root; cells are uneven */
 	*nregions = gg_max_u32((uint32_t) (1.2 * sqrt((double) PIVOT_REGIONS * *npivots)),
 						2 * PIVOT_REGIONS);
 	*nregions = gg_min_u32(*nregions, *npivots);
@@ -501,7 +501,7 @@ gg_knn_cells(gg_knn *state)
 	return status;
 }
 
-/* What both allocate, at its peak: assigned rows, then cells and lists. */
+/* What gg_knn_cells() and cells_assign() allocate: assigned rows, then cells and lists. */
 void
 gg_knn_cells_bytes(const gg_knn *state, const gg_dataset *data, int threads, uint64_t *peak,
 				   uint64_t *left)

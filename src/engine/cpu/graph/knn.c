@@ -212,7 +212,7 @@ lengths_run(gg_worker *worker, void *arg, uint64_t i)
 							   (uint32_t) i));
 }
 
-/* Of all threads' heaps the least keys. */
+/* Choose the longest rows, which have the least keys, of all threads' heaps. */
 static void
 choose_longest(longest_rows *longest, int threads)
 {
@@ -254,7 +254,7 @@ longest_run(gg_worker *worker, void *arg, uint64_t i)
 	}
 	join.m = join.left + longest->count;
 	memcpy(ids + join.left, longest->ids, sizeof(uint32_t) * longest->count);
-	/* the first piece has them compared with each other, too */
+	/* in the first piece the longest rows are compared with each other, too */
 	join.right = i == 0 ? 0 : join.left;
 	if (i == 0)
 		join.left = join.m;

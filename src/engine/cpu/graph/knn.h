@@ -1,6 +1,6 @@
 /*
  * knn.h
- *		k-NN lists under way: what their start (cells.c), GNND (knn_graph.c) share.
+ *		k-NN lists under way: what their start (cells.c) and GNND (knn_graph.c) share.
  */
 #ifndef GG_KNN_H
 #define GG_KNN_H
@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Exact up to here: n^2 / 2 distances are no more than cells and descent would take. */
+/* Up to so many rows lists are exact: n^2 / 2 distances are no more than cells and descent take. */
 #define GG_BRUTE_ROWS	6000u
 
 #define GG_CELLS_OF_ROW	8u
@@ -32,7 +32,7 @@ typedef struct gg_knn
 	uint32_t   *order;			/* n: rows near each other stand near each other, or NULL */
 
 	/* see gg_join */
-	const float *centre;		/* of all joins, or NULL: each has its own */
+	const float *centre;		/* the centre of all joins; NULL: each has its own */
 	bool		ordered;
 	bool		exact;			/* joins are */
 } gg_knn;
@@ -50,8 +50,8 @@ gg_max_u32(uint32_t a, uint32_t b)
 }
 
 /*
- * p of GNND: of a list so many new entries are sampled and as many old ones, and as many rows again
- * that sampled the row.
+ * p of GNND: so many new entries of a list are sampled, and as many old ones.  With the rows that
+ * sampled it, a row has up to 2 p samples of either kind.
  */
 #define GG_DEFAULT_SAMPLES	12u
 
@@ -97,9 +97,9 @@ gg_array(uint64_t count, size_t size)
 /* ---- knn.c ---------------------------------------------------------------- */
 
 /*
- * Memory for lists, all free, of the data, of which params and pool are set already.  ids and
- * distances as in gg_lists_create().  gg_knn_close() is due in either case; it keeps ids and
- * distances.
+ * Take memory for lists of the data, with all places free, into state, whose params and pool are
+ * set already.  ids and distances as in gg_lists_create().  gg_knn_close() is due after an error,
+ * too; it keeps ids and distances.
  */
 extern gg_status gg_knn_open(gg_knn *state, const gg_dataset *data, uint32_t *ids,
 							 float *distances);
@@ -148,14 +148,14 @@ extern gg_status gg_knn_longest(gg_knn *state);
 extern void gg_knn_fill(gg_knn *state, uint32_t row, uint64_t seed);
 /* Measure one list term by term. */
 extern void gg_knn_measure(gg_knn *state, uint32_t row, int thread);
-/* The largest distance of each list, from its entries. */
+/* Set the largest distance of one list from its entries. */
 extern void gg_knn_refresh(gg_knn *state, uint32_t row);
 
 /* ---- cells.c -------------------------------------------------------------- */
 
 /* Compare the rows of each pivot's cell; sets npivots, cells_of, cell_bits and order. */
 extern gg_status gg_knn_cells(gg_knn *state);
-/* Its peak memory, what it leaves included; and that alone.  state: n, k and params are read. */
+/* *peak: its peak memory, *left included; *left: what it leaves.  Of state n and k are read. */
 extern void gg_knn_cells_bytes(const gg_knn *state, const gg_dataset *data, int threads,
 							   uint64_t *peak, uint64_t *left);
 

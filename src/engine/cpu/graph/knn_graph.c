@@ -57,11 +57,11 @@
 typedef struct descent
 {
 	gg_knn	   *knn;
-	atomic_uint_fast64_t entered;	/* not of ordered lists: it depends on threads */
+	atomic_uint_fast64_t entered;	/* depends on threads, so ordered lists do not end by it */
 	atomic_uint_fast64_t fresh; /* new entries of all lists, those left over last time included */
-	atomic_uint_fast64_t left;	/* of them, those that were not sampled */
+	atomic_uint_fast64_t left;	/* new entries that were not sampled */
 
-	/* cross-matching; counts may pass 2p, what does not fit was not stored */
+	/* cross-matching; a row has 2p samples of a kind at most, and what exceeds that is dropped */
 	uint32_t	p;
 	uint32_t   *samples[2];		/* n x 2p: old, new */
 	atomic_uint *counts[2];		/* n */
@@ -107,8 +107,8 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 }
 
 /*
- * Enter each offer at its other end.  The low bits of a node's count say how many samples are its
- * own, the bits above how many came from others.
+ * Make each row a sample of the rows that it sampled.  The low bits of a row's count say how many
+ * samples are of its own list, the bits above how many are rows that sampled it.
  */
 #define COUNT_OTHER		(1u << 8)
 #define COUNT_OWN(c)	((c) & (COUNT_OTHER - 1))
@@ -145,7 +145,7 @@ reverse_run(gg_worker *worker, void *arg, uint64_t i)
 	}
 }
 
-/* The same in order: each thread goes through all offers, and enters those to rows of its share. */
+/* reverse_run() in a fixed order: a thread goes through all samples, for rows of its own share. */
 static void
 ordered_reverse_run(gg_worker *worker, void *arg, uint64_t share)
 {
@@ -258,7 +258,7 @@ iterate(descent *d, gg_build_stats *stats)
 		atomic_store(&d->entered, 0);
 		atomic_store(&d->fresh, 0);
 		status = gg_pool_run(state->pool, sample_run, d, state->n, 256);
-		/* new entries of the iteration before, but those that it left over */
+		/* new entries that the iteration before made, without those that it left over */
 		if (state->ordered && iteration > 1 &&
 			(double) atomic_load(&d->fresh) < (double) left + termination * places)
 			break;
@@ -378,7 +378,7 @@ gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, in
 	return all + (cells > descent ? cells : descent);
 }
 
-/* What all tiles of ordered lists measure from: the mean of some rows, in their order. */
+/* Make what all tiles of ordered lists measure from: the mean of some rows, in their order. */
 static gg_status
 make_centre(gg_knn *state, float *centre)
 {
@@ -402,7 +402,7 @@ make_centre(gg_knn *state, float *centre)
 	return gg_ok();
 }
 
-/* The lists of an open state, into finish. */
+/* Make the lists of an open state, and put them into finish. */
 static gg_status
 make_lists(gg_knn *state, finish_state *finish, gg_build_stats *stats)
 {
@@ -412,7 +412,7 @@ make_lists(gg_knn *state, finish_state *finish, gg_build_stats *stats)
 	double		start = gg_now();
 	gg_status	status;
 
-	/* exact distances: with ordered lists, too, the result does not depend on threads */
+	/* a brute start is exact: if lists are ordered, too, the result does not depend on threads */
 	state->ordered |= brute;
 	status = random ?
 		gg_pool_each(state->pool, random_run, state, state->n, gg_knn_chunk(state, 256)) :

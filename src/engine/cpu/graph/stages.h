@@ -19,7 +19,7 @@ gg_has_id(const uint32_t *ids, uint32_t count, uint32_t id)
 }
 
 /*
- * gg_engine.knn_graph; stats is added to.  order, unless NULL, receives the rows in an order in
+ * gg_engine.knn_graph; adds to stats.  order, unless NULL, receives the rows in an order in
  * which neighbours stand near each other (free()), or NULL where there is none.
  */
 extern gg_status gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data,
@@ -38,8 +38,8 @@ extern gg_status gg_cpu_ordered_lists_run(gg_pool *pool, const gg_dataset *data,
 
 /*
  * k-NN lists of merged parts, one of which has most of the rows, see extend.c; input was checked.
- * order is made; stats: as above.  gg_cpu_extends(): whether it is to be done so, in no more memory
- * than k-NN lists take; else a merge builds anew.
+ * Makes order, adds to stats.  gg_cpu_extends(): whether a merge is to make them so, in no more
+ * memory than k-NN lists take; else it builds anew.
  */
 extern bool gg_cpu_extends(const gg_dataset *data, const gg_merge_input *input,
 						   const gg_build_params *params, int threads);
@@ -80,7 +80,7 @@ extern uint64_t gg_cpu_unite_bytes(uint32_t n, int threads);
  * Two-stage diversification with reverse edges [TSDG, section 3].  knn: n x
  * intermediate_graph_degree ids, nearest first; graph: n x graph_degree.  The result is a function
  * of rows, knn and params, which were checked: engines differ only where the rounding of distances
- * decides.  order: as above.
+ * decides.  order: as in gg_cpu_optimize_run().
  */
 extern gg_status gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data,
 									  const gg_build_params *params, const uint32_t *knn,
@@ -89,7 +89,7 @@ extern gg_status gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data,
 extern uint64_t gg_cpu_diversify_bytes(const gg_dataset *data, const gg_build_params *params,
 									   int threads);
 
-/* GRNND's pools as lists (n x R, GG_NO_NODE behind the last); params were checked. */
+/* Make GRNND's pools as lists (n x R, GG_NO_NODE behind the last); params were checked. */
 extern gg_status gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data,
 								  const gg_build_params *params, uint32_t *lists,
 								  gg_build_stats *stats);
@@ -109,8 +109,8 @@ extern gg_status gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const
 extern uint64_t gg_cpu_connect_bytes(const gg_dataset *data, int threads);
 
 /*
- * Pivots alone, for walks over the rows of one part, which has some: they are made in the graph
- * (malloc), of which n counts.  Takes no more memory than gg_cpu_connect_run().
+ * Pivots alone, for walks over the rows of one part, which has some rows.  They are made in graph
+ * (malloc), of which only n is read.  Takes no more memory than gg_cpu_connect_run().
  */
 typedef struct gg_entries
 {

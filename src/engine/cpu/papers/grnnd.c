@@ -11,8 +11,8 @@
  *
  *	(a) Start.  The pool of V is offered S distinct nodes other than V: random ones, or V's k-NN
  *		list of length S from pivot cells and GNND (knn_graph.c): one iteration where rows have
- *		clusters, and as many as its own rule has where they have not.
- *	(b) A round, T1 x T2 times.  The pools of before are read, and new ones are filled.  For
+ *		clusters, and as many as GNND's rule has where they have not.
+ *	(b) A round, T1 x T2 times.  The round before's pools are read, and new ones are filled.  For
  *		each node of V's pool a few pairs (X, Y) of the pool are drawn, by hash of seed, round, V
  *		and the pair's number; X is before Y by (d, id).  By the first of its pairs in which
  *		d(X, Y) < d(V, Y), Y leaves the pool, and the pool of X is offered it.  At the end V's new
@@ -136,7 +136,7 @@ swap_pools(grnnd_state *state)
 	memset(counts, 0, sizeof(*counts) * state->n);
 }
 
-/* Draw what is wanted for the pool of node, distinct; returns how many there are. */
+/* Draw distinct nodes for node's pool to start with, S or all others; returns how many. */
 static uint32_t
 draw(const grnnd_state *state, uint32_t node, uint32_t *ids)
 {
@@ -251,7 +251,7 @@ copy_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	memcpy(state->counts[1] + begin, state->counts[0] + begin, sizeof(uint16_t) * (end - begin));
 }
 
-/* What (d) chooses from. */
+/* Make the list of a node's pool, from which (d) chooses. */
 static void
 list_run(gg_worker *worker, void *arg, uint64_t node)
 {

@@ -18,14 +18,14 @@ typedef struct gg_row_view
 	int			threads;
 } gg_row_view;
 
-/* For `places` rows of data at a time.  gg_row_view_free() is due in either case. */
+/* Make a view of `places` rows of data at a time.  gg_row_view_free() is due after errors, too. */
 extern gg_status gg_row_view_create(gg_row_view *view, const gg_dataset *data, uint32_t places,
 									gg_pool *pool);
 extern void gg_row_view_free(gg_row_view *view);
 /* Its peak memory. */
 extern uint64_t gg_row_view_bytes(const gg_dataset *data, uint32_t places, int threads);
 
-/* A row, at its place among those that the thread has at hand. */
+/* A row as float32.  place: where among the thread's copies it goes, if it has to be copied. */
 static inline const float *
 gg_row_view_at(const gg_row_view *view, int thread, uint32_t place, uint32_t row)
 {

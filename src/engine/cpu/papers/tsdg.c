@@ -7,7 +7,7 @@
  * Contract.  L(A) is A's k-NN list, up to its first GG_NO_NODE; it holds no duplicates and not A.
  * d is the distance of knn_graph(): squared Euclidean, of the rows at unit length under cosine; or
  * L1.  f is alpha squared, and alpha itself under L1, so that alpha scales lengths.  Builds under
- * inner product do without (gg_algorithm_of()).
+ * inner product do not diversify (gg_algorithm_of()).
  *
  *	(a) Stage 1.  F(A) is made by going through L(A) in order.  D is put into F(A) unless a B of
  *		F(A) occludes it: f d(A, B) < d(A, D) and f d(B, D) < d(A, D).  It ends with `limit` nodes
@@ -66,7 +66,7 @@ typedef struct tsdg_list
 	float		distances[GG_MAX_DEGREE];	/* from the node */
 } tsdg_list;
 
-/* The list of a node, up to most ids or GG_NO_NODE, with rows and distances. */
+/* Load a node's list: ids up to GG_NO_NODE, at most `most`, with their rows and distances. */
 static void
 load_list(const tsdg_state *state, int thread, uint32_t node, const uint32_t *ids, uint32_t most,
 		  tsdg_list *list)

@@ -113,7 +113,7 @@ greedy_measure(gg_walk *walk, const uint32_t *nodes, uint32_t count, greedy *on)
 	return GG_OK;
 }
 
-/* Take the node to expand: the nearest newcomer, or the nearest of R if it may go on from there. */
+/* Take the node to expand: the nearest newcomer, or with go_on R's nearest one not yet expanded. */
 static uint64_t
 greedy_take(greedy *on, bool go_on)
 {
@@ -324,7 +324,7 @@ gg_walk_search(gg_walk *walk, const gg_source *source, const gg_search_params *p
 	static const char *const where = "gg_walk_search";
 	gg_status	status;
 
-	/* lists of that length are heaps, and the searches read a sorted one */
+	/* longer lists than GG_MAX_ITOPK are heaps, and the searches of TSDG read a sorted one */
 	if (params->itopk_size > GG_MAX_ITOPK ||
 		(params->mode != GG_SEARCH_TSDG_SMALL && params->mode != GG_SEARCH_TSDG_LARGE))
 		return gg_walk_start_near(walk, source, params, reach);

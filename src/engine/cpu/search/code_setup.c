@@ -27,7 +27,7 @@ span_of(const float *row, const float *mean, uint32_t dim)
 	return most - least;
 }
 
-/* A row as floats, as codes take it before they centre it. */
+/* Load a row as floats, as codes take it before they centre it. */
 static void
 load_row(const gg_dataset *data, uint64_t i, float *row)
 {

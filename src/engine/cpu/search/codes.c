@@ -35,7 +35,7 @@ bits_of(float value)
 	return bits;
 }
 
-/* The bits of the element of the largest size, without its sign. */
+/* The size of the largest element; a NaN is larger than any number. */
 ALWAYS_INLINE float
 largest_size(const float *row, uint32_t dim)
 {
@@ -52,7 +52,7 @@ largest_size(const float *row, uint32_t dim)
 	return size;
 }
 
-/* 2^-exponent of a vector; 0: it has no exponent, and is no number of it. */
+/* 2^-exponent of a vector; 0: no element is of normal size, or one is not finite. */
 static float
 scale_of(const float *vector, uint32_t dim, int *exponent)
 {
@@ -213,7 +213,7 @@ rotate(const gg_coder *coder, float *row)
 	}
 }
 
-/* Scale, rotate, make integers of it; only if it has an exponent, which is returned. */
+/* Scale and rotate a row, and make integers y of it, if it has an exponent.  Returns that. */
 ALWAYS_INLINE int
 rotate_scaled(const gg_coder *coder, float *row, int32_t *y)
 {
@@ -425,7 +425,7 @@ code_in_place(const gg_coder *coder, float *row, int32_t *y, uint8_t *record)
 	memcpy(record + coder->record_bytes - GG_CODE_HEAD, &head, sizeof(head));
 }
 
-/* gg_code_weight() of every element.  A scan needs them, so what many share is made once. */
+/* gg_code_weight() of every element.  Each scan makes them, so what many share is made once. */
 ALWAYS_INLINE void
 set_weights(const gg_coder *coder, uint64_t seed)
 {
@@ -494,7 +494,7 @@ plain_distance(const gg_coder *coder, const uint8_t *record, const gg_code_query
 	return finish(coder, record, query, dot);
 }
 
-/* Eight sums, as vectors of eight have. */
+/* Add up eight sums, in one order for all instruction sets. */
 static inline float
 add_eight(const float *sums)
 {
@@ -544,7 +544,7 @@ avx2_sum(__m256i v)
 	return _mm_cvtsi128_si32(s);
 }
 
-/* A product of bytes and bytes would not fit 16 bits. */
+/* Codes are widened to 16 bits: two products of bytes, added, would not fit 16 bits. */
 AVX2 static float
 avx2_distance8(const gg_coder *coder, const uint8_t *record, const gg_code_query *query)
 {

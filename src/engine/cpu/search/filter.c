@@ -100,7 +100,7 @@ plain_few(const int64_t *words, uint32_t n, const int64_t *values, uint32_t nval
 	return bits;
 }
 
-/* Rows whose words, from first on, have all bits of the mask. */
+/* Rows whose words have all bits of the mask. */
 static inline bool
 has_mask(const int64_t *const *words, uint32_t row, const int64_t *mask)
 {
@@ -229,7 +229,7 @@ static const filter_ops avx2_ops = {avx2_heads, avx2_range, avx2_few, avx2_mask}
 
 #endif							/* __x86_64__ */
 
-/* The best set, as distance.c finds it. */
+/* The functions for the instruction set that distance.c has chosen. */
 static const filter_ops *
 current_ops(void)
 {
@@ -280,7 +280,7 @@ sieve_bit(int64_t word)
 	return (uint32_t) ((uint64_t) word * UINT64_C(0x9E3779B97F4A7C15) >> (64 - SIEVE_BITS));
 }
 
-/* Of the condition with the most values, if it has many, and if there are as many rows. */
+/* Make a sieve of the condition with the most values, if these are many, but no more than rows. */
 static void
 make_sieve(sieve *made, const gg_filter *filter, uint32_t n)
 {
@@ -303,7 +303,7 @@ make_sieve(sieve *made, const gg_filter *filter, uint32_t n)
 		made->bits[sieve_bit(values[v]) / 64] |= (uint64_t) 1 << (sieve_bit(values[v]) % 64);
 }
 
-/* Which of the rows that others let pass have words that are one of many values? */
+/* Which rows, of those that have passed other conditions, have one of many values as a word? */
 static uint64_t
 many_bits(const int64_t *words, uint32_t n, const int64_t *values, uint32_t nvalues,
 		  const sieve *sifted, uint64_t passed)
@@ -328,8 +328,8 @@ many_bits(const int64_t *words, uint32_t n, const int64_t *values, uint32_t nval
 }
 
 /*
- * Rows whose words fulfil a condition, NULL or not, of those that others let pass.  Bits of other
- * rows say nothing.
+ * Which rows, of those that have passed other conditions, have words that fulfil this one, whether
+ * the column is NULL or not?  Bits of rows that have not passed say nothing.
  */
 static uint64_t
 condition_bits(const gg_filter *filter, const gg_condition *condition, const sieve *sifted,
@@ -420,7 +420,7 @@ gg_filter_rows(const gg_filter *filter, const uint64_t *heads, const int64_t *co
 {
 	const filter_ops *ops = current_ops();
 	uint64_t	null = 0;		/* bits of heads that have to be set */
-	uint64_t	not_null = 0;	/* and to be clear */
+	uint64_t	not_null = 0;	/* bits of heads that have to be clear */
 	uint32_t	matches = 0;
 	uint32_t	place = 0;
 	sieve		sifted;

@@ -2,11 +2,11 @@
  * halves.c
  *		Rows rounded to half precision, and whether they bear it.
  *
- * They are rounded a block of elements at a time.  Of one block in so many it is looked what that
- * loses, beside what lies between these rows and others that come with them: a share of more than
- * 2^-14 of the squares is too much.  So it is for rows that lie farther from the origin than 30
- * times their distance from each other, and for elements of some 1e-6.  Of fewer rows than 16
- * nothing is said.
+ * Rows are rounded a block of elements at a time.  In one block of LOOKED_AT, what rounding loses
+ * is compared with the distance from other rows that come with these: more than a share of 2^-14 of
+ * the squares is too much.  Rows that lie farther from the origin than 30 times their distance from
+ * each other lose more, and so do elements of some 1e-6.  Fewer rows than 16 are not compared.  An
+ * element that becomes infinite is too much in any case.
  */
 #include "engine/engine.h"
 

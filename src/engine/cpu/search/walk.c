@@ -114,7 +114,7 @@ file(gg_walk *walk, uint64_t key)
 		file_sorted(walk, key);
 }
 
-/* The nearest unexpanded node in the list, now expanded; false when there is none. */
+/* Take the list's nearest unexpanded node, and mark it.  False: there is none within the reach. */
 static inline bool
 take_parent(gg_walk *walk, uint32_t *node)
 {
@@ -168,8 +168,8 @@ choose_entries(gg_walk *walk)
 }
 
 /*
- * The next entry that the list still has, now expanded; false when there is none.  Heaps have no
- * order to find one by.
+ * Take the next entry, and mark it expanded.  False: there is none, the list has it no more, or it
+ * is beyond the reach; or the list is a heap, which has no order to find an entry by.
  */
 static inline bool
 take_entry(gg_walk *walk, uint32_t *node)
@@ -253,8 +253,8 @@ measure_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count)
 
 /*
  * List a pivot that was measured.  The first `room` of the list are sorted, and no farther than the
- * others, which are seldom wanted: sorting all takes a tenth of a search of 1M rows.  Those of a
- * full list are sorted, so that its last can be dropped.
+ * others, which are seldom wanted: sorting all takes a tenth of a search of 1M rows.  A full
+ * list is sorted as a whole, so that its last can be dropped.
  */
 static void
 list_pivot(gg_walk *walk, uint32_t room, uint64_t key)
@@ -364,7 +364,7 @@ sweep_pivots(gg_walk *walk)
 	return load_pivots(walk, pivots, count, false);
 }
 
-/* So many of the nearest pivots are expanded. */
+/* How many of the nearest pivots are expanded. */
 static uint32_t
 pivot_list_length(const gg_walk *walk)
 {
@@ -409,7 +409,7 @@ walk_pivots(gg_walk *walk)
 	return code;
 }
 
-/* First nodes of a walk: the pivots nearest to the query, and those measured on the way. */
+/* Measure a walk's first nodes: pivots nearest to the query, and those met on the way there. */
 gg_code
 gg_walk_enter(gg_walk *walk)
 {
@@ -539,12 +539,12 @@ lengthen(gg_walk *walk, size_t itopk)
 		return true;
 	}
 
-	/* as above, the list's keys moved behind the others */
+	/* the list's keys move behind the others, so writes stay behind reads here, too */
 	if (!key_array_reserve(overflow, listed) ||
 		!key_array_reserve(list, overflow->count) ||
 		!key_array_reserve(&walk->frontier, walk->unexpanded))
 		return false;
-	/* a new walk's arrays are none */
+	/* the arrays of a new walk are NULL */
 	if (listed > 0)
 		memcpy(overflow->keys + overflow->count, list->keys, listed * sizeof(uint64_t));
 	overflowed = overflow->count + listed;
@@ -556,7 +556,7 @@ lengthen(gg_walk *walk, size_t itopk)
 	return true;
 }
 
-/* A walk that failed is empty; it can be started again. */
+/* End a call by its code: a walk that failed becomes empty, and can be started again. */
 static gg_status
 finish(gg_walk *walk, gg_code code, const char *where)
 {
@@ -724,8 +724,8 @@ gg_walk_was_cut(const gg_walk *walk)
 }
 
 /*
- * Both are ascending, and are merged from their ends on, so that one is merged into the other in
- * place.
+ * The list and nearest are ascending.  Merging goes from their ends on, so that the list is merged
+ * into nearest in place.
  */
 uint32_t
 gg_walk_merge_distances(const gg_walk *walk, float *nearest, uint32_t count, uint32_t most)

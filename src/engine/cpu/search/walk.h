@@ -94,7 +94,7 @@ typedef struct key_array
 	size_t		capacity;
 } key_array;
 
-/* Make room for more keys beyond those there. */
+/* Make room for more keys beyond those there.  False: out of memory. */
 static inline bool
 key_array_reserve(key_array *array, size_t more)
 {
@@ -130,7 +130,7 @@ id_set_hash(const id_set *set, uint32_t id)
 	return (uint32_t) (id * 0x9E3779B1u) >> (32 - set->bits);
 }
 
-/* Empty the set, to hold the given number of ids before it grows. */
+/* Empty the set, to hold so many ids before it grows.  False: out of memory. */
 static inline bool
 id_set_reset(id_set *set, size_t expected)
 {
@@ -225,7 +225,7 @@ struct gg_walk
 
 	key_array	list;			/* the nearest nodes known, at most itopk */
 	key_array	overflow;		/* all other nodes known; with heaps see file_heaps() */
-	key_array	frontier;		/* heaps only: of the complements of keys to expand */
+	key_array	frontier;		/* with heaps: a heap of the complements of keys to expand */
 	size_t		next_unexpanded;	/* sorted list: all before it are expanded */
 	size_t		next_handed;	/* all in the list before it have been handed out */
 	size_t		unexpanded;		/* nodes known and not expanded */
@@ -294,13 +294,13 @@ extern gg_status gg_walk_prepare(gg_walk *walk, const gg_source *source,
 extern gg_status gg_walk_start_near(gg_walk *walk, const gg_source *source,
 									const gg_search_params *params, float reach);
 
-/* Room for more nodes in everything that measuring them may touch. */
+/* Have room for more nodes in all that measuring them may touch.  False: out of memory. */
 extern bool gg_walk_reserve(gg_walk *walk, size_t more);
 
 /* Measure the count nodes in walk->batch, which were just added to walk->seen, and file them. */
 extern gg_code gg_walk_measure(gg_walk *walk, uint32_t count);
 
-/* First nodes of a walk: the pivots nearest to the query, and those measured on the way. */
+/* Measure a walk's first nodes: pivots nearest to the query, and those met on the way there. */
 extern gg_code gg_walk_enter(gg_walk *walk);
 
 /* End a search that came to code, by best-first search if the list still has room. */

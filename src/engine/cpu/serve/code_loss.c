@@ -43,7 +43,7 @@ code_rows(gg_worker *worker, void *ctx, uint64_t row)
 				index->own_codes + row * index->coder.record_bytes);
 }
 
-/* Code the rows of an index that has none. */
+/* Make codes of the rows of an index that has no codes. */
 static gg_status
 add_codes(gg_index *index, const gg_code_kind *kind, const gg_control *control)
 {
@@ -102,7 +102,7 @@ typedef struct loss_sample
 	float	   *queries;		/* count x dim */
 	uint32_t   *rows;			/* count: the node of each */
 	uint64_t   *truth;			/* count x (FOUND + 1) */
-	uint64_t   *keys;			/* likewise */
+	uint64_t   *keys;			/* count x (FOUND + 1) */
 } loss_sample;
 
 static gg_status

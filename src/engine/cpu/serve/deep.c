@@ -22,7 +22,7 @@ typedef struct deep_query
 	uint32_t	count;			/* keys in the heap */
 	uint64_t   *heap;			/* k keys */
 	float	   *query;			/* prepared, and room for gg_code_query_set() */
-	gg_code_query code;			/* without rows */
+	gg_code_query code;			/* the query for codes, if there are no rows */
 	gg_code_bounds bounds;
 } deep_query;
 

@@ -255,7 +255,7 @@ provide_states(gg_index *index, int threads)
 
 		if (status.code != GG_OK)
 			return status;
-		/* with codes there is scratch memory behind it */
+		/* the query has scratch memory for codes behind it */
 		memset(&state->code, 0, sizeof(state->code));
 		state->query = malloc(3 * (size_t) index->data.dim * sizeof(float));
 		if (state->query == NULL)
@@ -281,7 +281,7 @@ gg_cpu_load_query(const gg_index *index, const float *query, float *prepared)
 	gg_query_prepare(index->data.metric, prepared, index->data.dim);
 }
 
-/* A pool for a job of items that cannot use more threads than that. */
+/* Create a pool for a job of so many items, with no more threads than items. */
 static gg_status
 create_pool(gg_pool **pool, const gg_control *control, uint64_t items)
 {
@@ -307,8 +307,8 @@ typedef struct search_job
 } search_job;
 
 /*
- * The nearest nodes of a walk's list, at most `most`, ascending.  With codes they are measured by
- * row, unless there are none.
+ * Take keys of the nearest nodes of a walk's list, at most `most`, ascending; returns how many.
+ * With codes nodes are measured by row, unless the index has no rows.
  */
 static uint32_t
 take_nearest(const gg_index *index, search_state *state, uint32_t most, uint64_t *keys)

@@ -14,7 +14,7 @@ typedef struct search_state
 {
 	gg_walk    *walk;
 	float	   *query;			/* prepared */
-	gg_code_query code;			/* with codes: the same for them */
+	gg_code_query code;			/* with codes: the query made ready for them */
 } search_state;
 
 /*
