@@ -60,7 +60,7 @@ take_row(const search_view &view, const char *row, float *x, void *scratch)
 	__syncthreads();
 }
 
-/* Of one step: the sum of w y, and of w w. */
+/* Sum w y, and w w, of the row with these levels (engine/rules/codes.h). */
 static __device__ __forceinline__ void
 try_levels(const float *x, uint32_t dim, const row_levels &levels, void *scratch, int64_t *dot,
 		   int64_t *length)

@@ -31,7 +31,7 @@ extern cudaError_t search_group_launch(const search_view *view, const search_lis
 									   const search_launch *launch, const search_device *device,
 									   uint32_t cluster, cudaStream_t stream);
 
-/* Is there the shared memory for it? */
+/* Does a block have the shared memory for such a walk? */
 extern bool search_group_takes(const search_view *view, const search_launch *launch,
 							   const search_device *device);
 extern cudaError_t search_group_ready(const search_view *view, const search_device *device);
