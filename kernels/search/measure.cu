@@ -282,7 +282,7 @@ search_digits_launch(const digit_search *search, const search_device *device, cu
 
 /* ---- for deep.cu and long_lists.cu -------------------------------------------------- */
 
-/* Queries that share a pass.  Only long_lists.cu has several, and prune.cu takes no such rows. */
+/* Queries that share a pass.  Only long_lists.cu has several, of what prune.cu takes: not L1. */
 static constexpr int
 queries_of(int metric)
 {
