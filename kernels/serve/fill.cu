@@ -285,7 +285,7 @@ search_device_find(search_device *device)
 		GG_TRY(gg_cuda_device_limits(id, &limits));
 		found.major = limits.major;
 		found.sms = limits.sms;
-		/* static shared memory counts, too: 256 bytes are enough, and prune.cu takes off its own */
+		/* static shared memory counts, too; kernels with more of it than this take off their own */
 		found.shared_bytes = limits.shared_bytes - 256;
 		GG_CUDA_TRY(search_multi_plan(&found));
 		known = found;
