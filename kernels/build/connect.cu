@@ -110,7 +110,7 @@ find_anchors(const gg_reach *reach, uint32_t nanchors, const gg_cuda_rows *rows,
 	GG_TRY(gg_cuda_copy_in(ids.get(), reach->queue, (uint64_t) nanchors * 4, run.stream,
 						   run.control));
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), nanchors, run.stream, run.meter, &to));
-	/* else a few long ones were the nearest of all orphans */
+	/* else a few long rows would be the nearest of all orphans */
 	GG_TRY(gg_cuda_level_rows(&to, nanchors, run.stream));
 	GG_TRY(lists.allocate(nearest.size(), run.meter));
 	GG_TRY(gg_cuda_join_whole(&from.view, &to.view, false, NEAR_ANCHORS, NEAR_ANCHORS, run,

@@ -4,7 +4,7 @@
  *
  * Shapes		rows n x dim -> records n x walk_stride bytes.
  * Mapping		A block of CODE_WARPS warps takes one row after the other, in shared memory: the
- *				rotation (codes.cuh), the four steps, then each thread makes words of the record.
+ *				rotation (codes.cuh), the four tries, then each thread makes words of the record.
  * Shared		the row (4 bytes per element), one value of each warp.
  * Oracle		src/engine/cpu/search/codes.c: the same bytes.
  */

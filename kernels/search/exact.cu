@@ -59,7 +59,7 @@ typedef struct exact_layout
 typedef struct exact_args
 {
 	const uint32_t *filter;		/* or NULL */
-	uint32_t	filter_stride;	/* words from one query's bits to the next one's, of QUERIES 1; 0 */
+	uint32_t	filter_stride;	/* words from one query's bits to the next's; 0 if QUERIES > 1 */
 	const float *queries;		/* of the whole batch; NULL, as in search_launch: in slots */
 	uint32_t	first;			/* query of the batch that this launch begins with */
 	uint32_t	nq;				/* end of the launch's queries, not their number */
@@ -305,7 +305,7 @@ exact_merge_blocks(uint32_t k, const exact_block<QUERIES> &block, const uint64_t
 	key_list	list = {block.lists + block.mine * block.room + block.part * block.list_room,
 						block.pending, 0, 0};
 
-	/* its own is among them: start over, so that no key comes twice */
+	/* the block's own list is among them: start over, so that no key comes twice */
 	for (uint32_t i = threadIdx.x; i < QUERIES * block.room; i += WARPS * 32)
 		block.lists[i] = GG_KEY_NONE;
 	__syncthreads();

@@ -111,7 +111,7 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 #pragma unroll
 		for (int r = 0; r < 2; r++)
 		{
-			/* the lane whose row this was, if it was one of this round's */
+			/* was the lane's row measured in this round, as its team's row r? */
 			bool		own = lane / teams == base / teams + r;
 
 #pragma unroll

@@ -103,9 +103,9 @@ typedef struct digit_state
 {
 	uint64_t	prefix;			/* the digits that are known */
 	uint64_t	threshold;		/* if done, keys up to it are k, or all; else at least k */
-	uint32_t	remaining;		/* how many more, of those that begin as prefix does */
+	uint32_t	remaining;		/* keys still wanted of those that begin as prefix does */
 	uint32_t	done;
-	uint32_t	finished;		/* blocks; 0 before and after a launch */
+	uint32_t	finished;		/* blocks that are done; 0 before and after a launch */
 	uint32_t	taken;			/* for the caller; a launch sets it to 0 */
 	uint32_t	found;			/* how many keys, if the host does not know; the caller's */
 	uint32_t	counts[BINS];	/* 0 before and after a launch */

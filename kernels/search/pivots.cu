@@ -429,7 +429,7 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 		keep_nearest<CODES>(view, sums, factors, sides, tile, kept);
 		if ((tile + 1) % RUN_TILES != 0 && tile + 1 < last_tile)
 			continue;
-		/* there were barriers since the run before was read */
+		/* there were barriers since the last run's words were read */
 		end_run(view, tile / RUN_TILES, tile / RUN_TILES == first_run, kept,
 				(uint32_t *) (shared + STAGES * OPERAND_BYTES), {entries, nq, slices});
 		forget_words(kept);

@@ -65,7 +65,7 @@ struct prune_args : prune_launch
 	float		half_least;		/* of a row's halves, absolute */
 };
 
-/* A query as halves, which are times a power of two. */
+/* A query as halves, multiplied by a power of two. */
 typedef struct prune_query
 {
 	float		length;			/* of the halves; L2: without the power */
@@ -134,7 +134,7 @@ prepare_query(const search_view &view, const prune_args &args, uint32_t q, __hal
 	const float distance = key == GG_KEY_NONE ? INFINITY : value_of(key);
 	const float inverse = view.metric == GG_METRIC_COSINE ? exact_inverse(raw, view.dim, lane) : 1;
 	float		largest = 0;
-	float		length = 0;		/* these four: squares first */
+	float		length = 0;		/* these four: sums of squares at first */
 	float		lost = 0;
 	float		given = 0;
 	float		mean = 0;
@@ -417,7 +417,7 @@ search_prune_takes(const search_view *view, const search_device *device)
 	const bool	halves = view->code_bits == 0 &&
 		(view->element == GG_ELEMENT_F16 || view->mean != NULL);
 
-	/* what the kernel has in static shared memory comes out of the same */
+	/* what the kernel has in static shared memory comes out of the same limit */
 	return halves && view->metric != GG_METRIC_L1 &&
 		shared_bytes(view, PRUNE_QUERIES / 8) + 8192 <= (uint32_t) device->shared_bytes;
 }

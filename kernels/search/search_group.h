@@ -14,7 +14,7 @@ typedef struct search_list
 	uint64_t   *keys;
 } search_list;
 
-/* Are lists of these indexes walked by one launch?  Their dimensions are the same. */
+/* May one launch walk lists of both indexes, whose dimensions are the same? */
 static inline bool
 search_group_joins(const search_view *a, const search_view *b)
 {

@@ -76,7 +76,7 @@ typedef struct block_layout
 typedef struct block_counters
 {
 	uint32_t	fresh;			/* candidates of this block */
-	uint32_t	kept;			/* of all blocks, below the list's last key */
+	uint32_t	kept;			/* keys from all blocks, below the list's last one */
 	float		scratch[MULTI_WARPS];
 } block_counters;
 
@@ -433,7 +433,7 @@ public:
 			}
 			return;
 		}
-		/* nobody looks at it any more */
+		/* nobody looks at the counter any more */
 		if (threadIdx.x == 0)
 			*counter() = 0;
 		for (uint32_t i = threadIdx.x; i < count; i += blockDim.x)

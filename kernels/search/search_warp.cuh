@@ -88,7 +88,7 @@ warp_layout_for(const search_view *view, const search_launch *launch, uint32_t c
 	layout.pending = at;
 	at += 64 * 8;
 	layout.ids = at;
-	at += (candidates * 4 + 15) & ~15u;	/* the answer's keys go where the visited set was */
+	at += (candidates * 4 + 15) & ~15u;	/* rounded: hash will hold the answer's keys */
 	layout.parents = at;
 	at += 32 * 4;
 	layout.hash = at;

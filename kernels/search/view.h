@@ -144,7 +144,7 @@ typedef struct search_device
 	int			major;			/* of its compute capability */
 	int			sms;
 	int			shared_bytes;	/* a block's dynamic limit */
-	bool		has_clusters;	/* and code that uses them */
+	bool		has_clusters;	/* the device runs code that uses clusters */
 	/*
 	 * by blocks a query: how many queries of search_multi.cu run at once, each block with a
 	 * multiprocessor of its own

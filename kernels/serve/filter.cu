@@ -511,7 +511,7 @@ bits_words(const gg_index *index)
 					   (index->shape.offsets ? ((uint64_t) index->shape.rows + 31) / 32 : 0));
 }
 
-/* The filters and their count are set; room: filters that bits are made for when they must grow. */
+/* Queue args, whose filters and count are set; room: how many filters bits are grown for. */
 template <typename FILTER, int MOST>
 static gg_status
 queue_filters(const gg_index *index, filter_args<FILTER, MOST> *args, uint32_t room,

@@ -94,7 +94,7 @@ search_cluster_for(const search_device *device, gg_search_mode mode, uint32_t nq
 	uint32_t	cluster = MAX_CLUSTER;
 	uint32_t	sms = (uint32_t) device->sms;
 
-	/* what is not here is searched as under GG_SEARCH_AUTO */
+	/* other modes are searched as under GG_SEARCH_AUTO */
 	if (mode == GG_SEARCH_SINGLE_CTA ||
 		(mode != GG_SEARCH_MULTI_CTA && nq > BLOCK_QUERIES_PER_SM * sms))
 		return 0;
@@ -145,7 +145,7 @@ check_shared(const search_view *view, const search_launch *launch, const search_
 	return gg_ok();
 }
 
-/* Nodes of a walk's list that are measured by row, or would be. */
+/* How many nodes of a walk's list are measured by row, or would be if there were rows. */
 static uint32_t
 rerank_for(const gg_index *index, const gg_search_params *params)
 {
