@@ -29,7 +29,7 @@
 #include "../../src/engine/request.h"
 #include "../common/cuda.h"
 
-#define ENTRY_NODES 16			/* nearest pivots, that a walk starts from; long lists: more */
+#define ENTRY_NODES 16			/* nearest pivots that a walk starts from; long lists: more */
 #define MAX_WALK_CANDIDATES 512	/* search_width x degree, at most */
 #define MAX_CLUSTER 16			/* thread blocks of one query; Hopper's largest cluster */
 #define MULTI_WARPS 16			/* warps per block of the multi-CTA kernel */
