@@ -43,7 +43,7 @@ other_bytes(const gg_control *control)
 
 /*
  * Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there
- * already; more: bytes that a build does not take.
+ * already; more: bytes beyond those of a build.
  */
 static gg_status
 check_memory(const gg_dataset *data, uint64_t held, uint64_t more, const gg_build_params *params,
@@ -71,7 +71,7 @@ check_memory(const gg_dataset *data, uint64_t held, uint64_t more, const gg_buil
 	return gg_ok();
 }
 
-/* The caller's rows into device memory. */
+/* Copy the caller's rows into device memory. */
 static gg_status
 load_rows(const gg_dataset *data, const gg_cuda_run &run, gg_cuda_buffer<char> *rows,
 		  gg_cuda_data *device, gg_build_stats *stats)
@@ -165,7 +165,7 @@ public:
 	gg_cuda_buffer<uint8_t> changed;	/* n; none: all lists are to be reordered */
 };
 
-/* GRNND's pools, from k-NN lists as they are, or from random pools. */
+/* Make GRNND's pools, from k-NN lists as they are, or from random pools. */
 static gg_status
 make_pools(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
 		   build_state *state, gg_build_stats *stats)
@@ -192,7 +192,7 @@ make_pools(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run 
 	return gg_cuda_give_back(run.control, __func__, lists, order);
 }
 
-/* The lists that edges are chosen from. */
+/* Make the lists that edges are chosen from. */
 static gg_status
 make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
 		   const gg_cuda_run &run, build_state *state, gg_build_stats *stats)
@@ -218,7 +218,7 @@ make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_param
 	return gg_cuda_extend_rows(data, input, params, &plan, run, &out, stats);
 }
 
-/* Edges from k-NN lists or pools, made anew or, with input, by merging. */
+/* Choose edges from k-NN lists or pools, which are made anew or, with input, by merging. */
 static gg_status
 choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
 			 const gg_cuda_run &run, build_state *state, gg_build_stats *stats)
@@ -256,7 +256,7 @@ gg_cuda_edges(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_r
 	return gg_ok();
 }
 
-/* Memory for a graph's lists. */
+/* Take memory for a graph's lists. */
 static gg_status
 take_lists(uint32_t n, uint32_t degree, gg_graph *out)
 {
@@ -327,7 +327,7 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	return gg_ok();
 }
 
-/* An exception of the host's containers must not cross into C; a graph that was begun is freed. */
+/* Call run(): exceptions of the host's containers must not cross into C; errors free the graph. */
 template <typename RUN>
 static gg_status
 guarded(RUN run, gg_graph *graph)
@@ -348,7 +348,7 @@ guarded(RUN run, gg_graph *graph)
 }
 
 /*
- * The rows of a group, and the bytes that the build of all takes so; 0: it is made in one piece.
+ * How many rows a group has, and the bytes that the build takes then; 0: it is made in one piece.
  */
 static uint32_t
 group_room(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
@@ -487,7 +487,7 @@ edges_bytes(uint64_t n, const gg_build_params *params, gg_metric metric)
 				limit * (4 + 8) + united * 4) + n * 12;
 }
 
-/* The largest of the stages, each counted as its buffers are allocated. */
+/* Rows, working copy, and the largest stage, each counted as its buffers are allocated. */
 uint64_t
 gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_params *params)
 {

@@ -61,7 +61,7 @@ public:
 		return gg_reach_create(&reach, "gg_cuda_connect", adjacency, n, degree, stop, this);
 	}
 
-	/* The end of a stretch on the host. */
+	/* After work on the host: GG_ECANCELED if it was stopped, or is to stop. */
 	gg_status
 	status(const char *where) const
 	{
@@ -91,7 +91,7 @@ reach_by_list(host_reach *on, const char *where)
 /* Nearest reached nodes that are kept of each orphan. */
 #define NEAR_ANCHORS 32u
 
-/* nearest: of each orphan that is left, its nearest anchors among the rows, as keys. */
+/* Fill nearest: keys of the nearest anchors of each orphan that is left, by places in the queue. */
 static gg_status
 find_anchors(const gg_reach *reach, uint32_t nanchors, const gg_cuda_rows *rows,
 			 const gg_cuda_run &run, std::vector<uint64_t> &nearest)
@@ -110,7 +110,7 @@ find_anchors(const gg_reach *reach, uint32_t nanchors, const gg_cuda_rows *rows,
 	GG_TRY(gg_cuda_copy_in(ids.get(), reach->queue, (uint64_t) nanchors * 4, run.stream,
 						   run.control));
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), nanchors, run.stream, run.meter, &to));
-	/* else a few long ones were the nearest of all orphans */
+	/* else a few long rows would be the nearest of all orphans */
 	GG_TRY(gg_cuda_level_rows(&to, nanchors, run.stream));
 	GG_TRY(lists.allocate(nearest.size(), run.meter));
 	GG_TRY(gg_cuda_join_whole(&from.view, &to.view, false, NEAR_ANCHORS, NEAR_ANCHORS, run,
@@ -190,7 +190,7 @@ begin_kernel(const uint32_t *pivots, uint32_t npivots, uint8_t *visited, uint32_
 	frontier[i] = pivots[i];
 }
 
-/* Nodes not visited before this step that the frontier leads to, each once, into next. */
+/* Put nodes not visited before this step that the frontier leads to into next, each once. */
 static __global__ void
 expand_kernel(gg_cuda_knn graph, const uint8_t *visited, uint32_t *parent,
 			  const uint32_t *frontier, uint32_t count, uint32_t *next, uint32_t *next_count)
@@ -263,7 +263,7 @@ list_ids_kernel(const uint64_t *lists, uint32_t n, uint32_t seed, uint32_t *ids)
 	ids[(uint64_t) row * GG_PIVOT_LIST + lane] = id;
 }
 
-/* lists (n x GG_PIVOT_LIST keys) of some pivots. */
+/* Fill lists (n x GG_PIVOT_LIST keys) with the nearest of some pivots to each. */
 static gg_status
 pivot_lists(const gg_cuda_rows *pivots, uint64_t seed, const gg_cuda_run &run, uint64_t *lists)
 {
@@ -282,8 +282,8 @@ pivot_lists(const gg_cuda_rows *pivots, uint64_t seed, const gg_cuda_run &run, u
 }
 
 /*
- * adjacency, on the host: for each level of the pivots its own graph, then the places shared
- * between them.
+ * Make adjacency, on the host: a graph of each level of the pivots, then the places shared between
+ * these graphs.
  */
 static gg_status
 link_levels(const gg_cuda_rows *pivots, uint64_t seed, const gg_cuda_run &run, uint32_t *adjacency)
@@ -321,7 +321,7 @@ link_levels(const gg_cuda_rows *pivots, uint64_t seed, const gg_cuda_run &run, u
 	return gg_ok();
 }
 
-/* out->pivots and out->pivot_adjacency of the pivots, all reachable from the first. */
+/* Make out->pivots and out->pivot_adjacency, in which all pivots are reachable from the first. */
 gg_status
 gg_cuda_link_pivots(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint64_t seed,
 					const gg_cuda_run &run, gg_graph *out)
@@ -330,7 +330,7 @@ gg_cuda_link_pivots(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivot
 	gg_control	quiet = {};
 	host_reach	on;
 
-	/* the optimiser's progress is that of the whole graph, not of this one */
+	/* progress is that of the whole graph: the optimiser does not tell it of this one */
 	if (run.control != NULL)
 	{
 		quiet = *run.control;
@@ -351,8 +351,8 @@ gg_cuda_link_pivots(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivot
 /* ---- all of it ----------------------------------------------------------- */
 
 /*
- * Every node reachable from the pivots: edges of out->adjacency are replaced, or pivots added,
- * where it is not.
+ * Make every node reachable from the pivots: where one is not, edges of out->adjacency are
+ * replaced, or pivots added.
  */
 static gg_status
 reach_nodes(const uint32_t *graph, const gg_cuda_run &run, gg_graph *out,

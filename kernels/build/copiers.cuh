@@ -20,7 +20,7 @@
 #define PIECE_BYTES ((size_t) 2 << 20)
 #define MOST_COPIERS 8
 
-/* A thread that no signal reaches. */
+/* Start a thread that no signal reaches. */
 template <typename RUN>
 static std::thread
 quiet_thread(RUN run)
@@ -62,7 +62,7 @@ public:
 	copiers(const copiers &) = delete;
 	copiers &operator=(const copiers &) = delete;
 
-	/* On the calling thread's device. */
+	/* Take streams and pinned memory for `wanted` threads, on the calling thread's device. */
 	gg_status
 	create(int wanted)
 	{
@@ -93,7 +93,7 @@ public:
 											}));
 	}
 
-	/* Leave what is not copied yet. */
+	/* Wait for copies that have begun, and leave the other pieces. */
 	void
 	stop()
 	{
@@ -102,7 +102,7 @@ public:
 		stopping_.store(false);
 	}
 
-	/* Until all pieces are copied. */
+	/* Wait until all pieces are copied. */
 	gg_status
 	wait(const gg_control *control)
 	{
@@ -151,7 +151,7 @@ private:
 	int			device_;
 };
 
-/* No thread copies beyond the scope: declared behind what they copy. */
+/* Stops threads at the end of a scope; it is declared behind what they copy. */
 class copies_end
 {
 public:

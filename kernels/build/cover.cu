@@ -111,7 +111,7 @@ has_neighbour(const gg_cuda_knn &lists, uint32_t length, uint32_t other, uint32_
 	return false;
 }
 
-/* Make the trees of two rows one. */
+/* Make the trees of two rows one, and mark both rows as united. */
 __device__ static inline void
 unite_rows(uint32_t *above, uint8_t *united, uint32_t row, uint32_t near)
 {
@@ -129,8 +129,8 @@ is_apart(const gg_cuda_knn &lists, uint32_t *above, uint32_t row, uint32_t near)
 }
 
 /*
- * Rows first .. first + count: into one tree with those of their nearest neighbours that have them
- * for a neighbour, too; these and they are united.
+ * Put rows first .. first + count into one tree with those of their nearest neighbours that have
+ * them for a neighbour, too, and mark both as united.
  */
 static __global__ void
 unite_kernel(gg_cuda_knn lists, uint32_t length, uint64_t first, uint32_t count, uint32_t *above,
@@ -183,7 +183,7 @@ unite_group_kernel(gg_cuda_knn lists, gg_cuda_data data, float ratio, uint64_t f
 	}
 }
 
-/* Rows that are not united: into the tree of their nearest neighbour (not by products: pivots.h) */
+/* Put rows not united into the tree of their nearest neighbour (not by products: pivots.h). */
 static __global__ void
 unite_rest_kernel(const uint32_t *knn, uint32_t k, uint32_t n, uint32_t *above,
 				  const uint8_t *united)
@@ -233,7 +233,7 @@ home_of(const gg_cuda_knn &lists, uint32_t *above, const uint8_t *united, uint32
 	return find_root(above, united[row] || near == GG_NO_NODE ? row : near);
 }
 
-/* Does a root's list name more than GG_PIVOTS_APART() other trees, and one of these list it? */
+/* Does a root's list name more than GG_PIVOTS_APART() other trees, and a row of these list it? */
 __device__ static inline bool
 is_linked(const gg_cuda_knn &lists, uint32_t *above, const uint8_t *united, uint32_t root)
 {
@@ -267,8 +267,8 @@ is_linked(const gg_cuda_knn &lists, uint32_t *above, const uint8_t *united, uint
 struct cuda_trees
 {
 	uint32_t   *above;
-	const uint8_t *united;		/* has a row another one's tree, or is another in its own? */
-	const uint8_t *covered;		/* of a root: its tree */
+	const uint8_t *united;		/* was the row united with another one (unite_rows())? */
+	const uint8_t *covered;		/* of a root: has its tree a pivot? */
 };
 
 /*
@@ -291,7 +291,7 @@ bare_roots_kernel(gg_cuda_knn lists, cuda_trees trees, uint64_t first, uint32_t 
 }
 
 /*
- * A pivot for each component apart that has none, its lowest node; see cover_components() of
+ * Add a pivot for each component apart that has none, its lowest node; see cover_components() of
  * src/engine/cpu/build/connect.c.
  */
 static gg_status
@@ -392,7 +392,7 @@ hop_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint8_t hop, uint64
 	}
 }
 
-/* Rows first .. first + count that are too far. */
+/* Find those of rows first .. first + count that are too far from pivots. */
 static __global__ void
 far_kernel(const uint8_t *hops, uint64_t first, uint32_t count, uint32_t *far, uint32_t *found)
 {
@@ -402,7 +402,7 @@ far_kernel(const uint8_t *hops, uint64_t first, uint32_t count, uint32_t *far, u
 		far[atomicAdd(found, 1)] = (uint32_t) (first + i);
 }
 
-/* Neighbour j of rows[i], for thread i * GG_COVER_LIST + j; GG_NO_NODE behind the list's end. */
+/* Neighbour j of a row; GG_NO_NODE behind the list's end, and if row is GG_NO_NODE. */
 __device__ static inline uint32_t
 neighbor_of(const uint32_t *knn, uint32_t k, uint32_t length, uint32_t row, uint32_t j)
 {

@@ -4,7 +4,7 @@
  *
  * Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021, section 5
  * has a merge compare all rows again.  Where one part, the base, has most of the rows,
- * what is new of their neighbours follows from those of the few others:
+ * new neighbours of its rows follow from the neighbours of the few others:
  *
  *	1. Each of the others is searched for in the base's graph, by the kernels of searches.  Its list
  *	   is its own part's united with what is found.  Where the others are not of one part, lists
@@ -56,7 +56,7 @@
 #define OFFERS 32				/* that a list of the base takes: one a lane */
 #define WIDTH 64				/* neighbours found for each of the others, if lists have as many */
 
-/* Edges of the nearest that it knows which a search has expanded when it ends, as in extend.c. */
+/* Edges that a search has expanded at its end, of the nearest nodes it knows, as in extend.c. */
 #define EDGES 2048u
 
 /* Scratch memory of a batch of searches, and its queries at most. */
@@ -66,14 +66,14 @@
 /* Edges of a launch, as in optimize.cu. */
 #define PASS_EDGES ((uint64_t) 32 << 20)
 
-/* Rows of host loops between two questions: some ms. */
+/* Rows of host loops between two looks at cancelled(): some ms. */
 #define POLL_ROWS ((uint32_t) 1 << 22)
 
 /* ---- lists that are known ---------------------------------------------------------- */
 
 /*
- * ids (n x k) and graph (n x degree): each row's stored edges, in their order, without itself and
- * what came before.
+ * Fill ids (n x k) and graph (n x degree) with each row's stored edges, in their order, without
+ * itself and repeated ones.
  */
 static __global__ void
 tidy_kernel(gg_cuda_knn stored, uint32_t n, uint32_t k, uint32_t degree, uint32_t first,
@@ -115,7 +115,7 @@ tidy_kernel(gg_cuda_knn stored, uint32_t n, uint32_t k, uint32_t degree, uint32_
 }
 
 /*
- * The first count of each row's ids (n x k), by distance: stored edges are in the order of
+ * Sort the first count of each row's ids (n x k) by distance: stored edges are in the order of
  * rank-based reordering, in which edges into other clusters come early.
  */
 template <gg_cuda_kind KIND, int R>
@@ -156,7 +156,7 @@ sort_kernel(gg_cuda_rows rows, uint32_t count, uint32_t k, uint32_t first, uint3
 		ids[(uint64_t) row * k + i] = list[i] == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(list[i]);
 }
 
-/* ids of the others from lists among them (count x length keys), numbered there. */
+/* Fill ids of the others from lists among them (count x length keys), which number the others. */
 static __global__ void
 place_kernel(const uint64_t *lists, uint32_t length, const uint32_t *others, uint32_t count,
 			 uint32_t k, uint32_t *ids)
@@ -259,7 +259,7 @@ typedef struct list_args
 	const uint64_t *offers;
 	bool		all;			/* rows without offers, too */
 	uint32_t	k;
-	uint32_t	own;			/* entries of a list that count, beside new ones */
+	uint32_t	own;			/* known entries of a list that count, beside new ones */
 	uint32_t   *ids;			/* n x k */
 	uint8_t    *changed;
 } list_args;
@@ -288,7 +288,7 @@ take_own(const list_args &args, uint32_t row, list_ids *list)
 	}
 }
 
-/* Each lane's id, unless it is GG_NO_NODE. */
+/* Append each lane's id, unless it is GG_NO_NODE. */
 __device__ static inline void
 append_ids(uint32_t id, list_ids *list)
 {
@@ -299,7 +299,7 @@ append_ids(uint32_t id, list_ids *list)
 	list->count += __popc(mask);
 }
 
-/* The nearest k of the list are the row's. */
+/* Make the nearest k of the list the row's, and mark the row as changed. */
 template <int R>
 __device__ static inline void
 settle(const list_args &args, uint32_t row, const list_ids &list)
@@ -319,7 +319,7 @@ struct list_shape
 	static constexpr int WARPS_OF = R >= 16 ? 4 : 8;
 };
 
-/* Rows of the base; own is at most 32 * R - OFFERS. */
+/* Make lists of rows of the base; own is at most 32 * R - OFFERS. */
 template <int R>
 static __global__ void
 base_lists_kernel(list_args args, uint32_t first)
@@ -360,7 +360,7 @@ base_lists_kernel(list_args args, uint32_t first)
 	settle<R>(args, row, list);
 }
 
-/* The others; own is at most 32 * R - width. */
+/* Make lists of the others; own is at most 32 * R - width. */
 template <int R>
 static __global__ void
 other_lists_kernel(list_args args, uint32_t first)
@@ -384,7 +384,7 @@ other_lists_kernel(list_args args, uint32_t first)
 
 		if (j < args.found.width)
 			id = gg_key_id(args.found.keys[(uint64_t) i * args.found.width + j]);
-		/* itself it may find where the base has an edge to it */
+		/* a row may find itself where the base has an edge to it */
 		append_ids(id < args.data.n && id != row ? id : GG_NO_NODE, &list);
 	}
 	settle<R>(args, row, list);
@@ -523,7 +523,7 @@ public:
 	uint32_t   *graph;			/* n x degree */
 };
 
-/* The input into device memory, and the ids of the others. */
+/* Copy the input into device memory, and make the ids of the others. */
 static gg_status
 load_input(extending *e)
 {
@@ -607,7 +607,7 @@ build_others(const extending *e, gg_build_stats *stats)
 	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
-/* Where searches of the base enter. */
+/* Choose the pivots at which searches of the base enter. */
 static gg_status
 base_pivots(const extending *e, std::vector<uint32_t> &pivots)
 {
@@ -645,7 +645,7 @@ search_batch_of(const extending *e, gg_index *index, float *queries, uint32_t fi
 	return search_queue(index, &index->scratch, &search, &batch, e->run.stream);
 }
 
-/* What is found of all others. */
+/* Search for all others. */
 static gg_status
 search_others(extending *e)
 {
@@ -707,7 +707,7 @@ found_by(const extending *e)
 	return found;
 }
 
-/* What was found, sorted to the rows of the base. */
+/* Sort what was found to the rows of the base. */
 static gg_status
 make_offers(extending *e)
 {
@@ -731,7 +731,7 @@ make_offers(extending *e)
 	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
-/* Lists of `more` new entries beside up to `known` own ones, fewer if there is no room. */
+/* Length of lists of `more` new entries and `known` own ones; args->own: own ones with room. */
 static uint32_t
 list_room(list_args *args, uint32_t known, uint32_t more)
 {

@@ -53,7 +53,7 @@ gg_cuda_group_room(const gg_dataset *data, const gg_build_params *params, uint64
 uint64_t
 gg_cuda_groups_host_bytes(uint64_t n, int devices)
 {
-	/* groups and members of groups, and of which devices have brought a list; pinned memory */
+	/* groups and members of groups, and which rows have a list already; pinned memory */
 	return n * (2 + 2 * sizeof(uint32_t) + (devices > 1)) +
 		(uint64_t) devices * 2 * MOST_COPIERS * PIECE_BYTES;
 }

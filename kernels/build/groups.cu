@@ -31,7 +31,7 @@
  * the caller.  Which device builds a group, and when, does not show: a group's edges depend on its
  * rows alone, and of a row's two lists the nearer group's comes first, whichever was there first.
  * So there is a byte for each row that says which lists are there, and no other lock.  One device
- * takes groups in their order, and needs none.
+ * takes groups in their order, and needs no such bytes.
  *
  * No group is larger than memory allows.  A row whose groups are full belongs to the next one that
  * has room.  Rows take their places in their order, so builds are deterministic.
@@ -54,7 +54,7 @@
 #define CHOICES 4
 #define NO_GROUP 0xFFu
 
-/* Rows ids[0 .. count), or without ids the first ones, into device memory. */
+/* Start to copy rows ids[0 .. count), or without ids the first count ones, into device memory. */
 static void
 start_rows(copiers *threads, const char *from, size_t row_bytes, const uint32_t *ids,
 		   uint32_t count, char *to)
@@ -93,7 +93,7 @@ public:
 	cudaStream_t stream;
 	gg_build_stats *stats;
 	copiers		reading;		/* rows to the device */
-	copiers		writing;		/* edges from there */
+	copiers		writing;		/* edges from the device */
 
 	gg_cuda_run
 	run() const
@@ -102,8 +102,8 @@ public:
 	}
 
 	/*
-	 * Before copiers, which have streams of their own, use what was just allocated: a pool's memory
-	 * is there in the order of the stream alone (common/memory.cu).
+	 * Wait before copiers, which have streams of their own, use what was just allocated: a pool's
+	 * memory is there in the order of the stream alone (common/memory.cu).
 	 */
 	gg_status
 	settle() const
@@ -113,7 +113,7 @@ public:
 	}
 };
 
-/* Which of a row's two lists of edges are there. */
+/* Is the first of a row's two lists of edges there? */
 enum
 {
 	NO_LIST,
@@ -134,7 +134,7 @@ public:
 	uint32_t	ngroups;
 	std::vector<uint32_t> pivots;	/* rows */
 	std::vector<uint32_t> group_of_pivot;
-	std::vector<uint32_t> second_of_pivot;	/* another group: that of the nearest pivot of others */
+	std::vector<uint32_t> second_of_pivot;	/* the group of the nearest pivot of another group */
 	std::vector<uint8_t> groups;	/* n x 2, the nearer one first */
 	std::vector<uint64_t> starts;	/* ngroups + 1 */
 	std::vector<uint32_t> members;	/* 2 x n rows by group, ascending */
@@ -174,7 +174,7 @@ public:
 
 /* ---- groups of pivots ------------------------------------------------------------- */
 
-/* A row as float32 that Euclidean distances order, or L1; of products its direction. */
+/* Load a row as float32, which Euclidean distances order, or L1; of products its direction. */
 static void
 load_pivot(const gg_dataset *data, uint32_t row, float *out)
 {
@@ -188,7 +188,7 @@ load_pivot(const gg_dataset *data, uint32_t row, float *out)
 		gg_query_prepare(GG_METRIC_COSINE, out, data->dim);
 }
 
-/* group_of_pivot and second_of_pivot; weights: how many rows are near each pivot, about. */
+/* Set group_of_pivot and second_of_pivot; weights: how many rows are near each pivot, about. */
 static gg_status
 cut_pivots(group_build *build, const std::vector<uint32_t> &weights)
 {
@@ -263,7 +263,7 @@ choose_kernel(const uint64_t *lists, uint32_t n, const uint32_t *group_of,
 		choices[(uint64_t) row * CHOICES + i] = i < count ? chosen[i] : NO_GROUP;
 }
 
-/* Nearest pivots of rows in device memory, behind the pivots, which are the first rows there. */
+/* Find the nearest pivots of count rows, which lie in device memory behind the pivots' rows. */
 static gg_status
 near_pivots(const group_build *build, const char *rows, uint32_t count,
 			uint64_t *lists)
@@ -314,7 +314,7 @@ make_groups(group_build *build, char *rows, uint32_t most)
 	return cut_pivots(build, weights);
 }
 
-/* A place in the first of a row's choices that has one, other than group `but`; or in any group. */
+/* Take a place in the first of a row's choices with one, else in any group; not in group `but`. */
 static uint8_t
 take_place(const group_build *build, const uint8_t *choices, std::vector<uint32_t> &sizes,
 		   uint8_t but)
@@ -354,8 +354,8 @@ start_places(group_build *build, uint64_t first, uint32_t count, const uint8_t *
 }
 
 /*
- * The groups of all rows, chunk by chunk: of one the pivots are found, the next arrives, and rows
- * of the one before get their places.
+ * Find the groups of all rows, chunk by chunk: while pivots near the rows of one are found, the
+ * next arrives, and rows of the one before get their places.
  */
 static gg_status
 assign_rows(group_build *build, char *const rows[2], uint32_t chunk, std::vector<uint32_t> &sizes)
@@ -426,7 +426,7 @@ list_members(group_build *build, const std::vector<uint32_t> &sizes)
 	return gg_ok();
 }
 
-/* Pivots, their groups, and those of all rows. */
+/* Draw pivots, and find their groups and those of all rows. */
 static gg_status
 find_groups(group_build *build)
 {
@@ -462,7 +462,7 @@ find_groups(group_build *build)
 
 /* ---- graphs of groups --------------------------------------------------------------- */
 
-/* Ids that a list has, by hash. */
+/* Places of unite_lists()'s hash of ids, at most: 2 to this power. */
 #define LOG_IDS 11
 
 /*
@@ -485,9 +485,9 @@ comes_first(const group_build *build, uint32_t group, uint32_t row)
 }
 
 /*
- * One list of two, in turns: list is the row's, of whichever group was first; fresh is that of
- * group, of rows by their numbers in it.  Marks are kept.  What comes out is the same whichever was
- * first.
+ * Make one list of two, in turns: the row's, which is there if another group was first, and fresh,
+ * which is that of group, of rows by their numbers in it.  Marks are kept.  What comes out is the
+ * same whichever was first.
  */
 static void
 unite_lists(const group_build *build, uint32_t group, uint32_t row, const uint32_t *fresh)
@@ -564,7 +564,7 @@ start_edges(group_device *device, uint32_t group, const uint32_t *edges)
 						  });
 }
 
-/* A group's rows to the device. */
+/* Start to copy a group's rows to the device. */
 static void
 start_group(group_device *device, uint32_t group, char *rows)
 {
@@ -575,7 +575,7 @@ start_group(group_device *device, uint32_t group, char *rows)
 			   (uint32_t) (build->starts[group + 1] - begin), rows);
 }
 
-/* The caller hears of all devices in its own thread. */
+/* Tell the caller of all devices' progress, in its own thread alone. */
 static void
 tell_progress(const group_device *device)
 {
@@ -586,7 +586,7 @@ tell_progress(const group_device *device)
 						 build->starts[build->ngroups]);
 }
 
-/* Build groups, until no device has to begin another. */
+/* Build groups, until every group is some device's. */
 static gg_status
 build_groups(group_device *device)
 {
@@ -650,7 +650,7 @@ is_stopped(void *ctx)
 	return build->stopping.load();
 }
 
-/* Copying threads of each device, and what its work looks at. */
+/* Take what a device's copying threads need, and set the gg_control of its work. */
 static gg_status
 open_device(group_build *build, group_device *device)
 {
@@ -700,8 +700,9 @@ public:
 	}
 
 	/*
-	 * Until all have ended; status: of the caller's device.  The first failure that is one.  What
-	 * the caller says is heard here alone, for the others may end before they look.
+	 * Wait until all have ended; status: of the caller's device.  Returns the first failure, if
+	 * there is one other than a cancellation.  The caller is asked here, for the others may end
+	 * before they look.
 	 */
 	gg_status
 	wait(gg_status status)
@@ -720,7 +721,7 @@ public:
 		for (const gg_status &one : results_)
 			if (status.code == GG_OK || (status.code == GG_ECANCELED && one.code != GG_OK))
 				status = one;
-		/* the last group may have ended since the caller told of its own */
+		/* the last group may have ended since progress was told */
 		if (status.code == GG_OK)
 			tell_progress(&build_->own);
 		return status;
@@ -757,7 +758,7 @@ private:
 		return build_groups(&device);
 	}
 
-	/* Which device it is that fails. */
+	/* Run the device's work, and name the device in the message of a failure. */
 	gg_status
 	guarded_run(size_t number)
 	{
@@ -795,7 +796,7 @@ private:
 	std::vector<std::thread> threads_;
 };
 
-/* All groups, by all devices. */
+/* Build all groups, by all devices. */
 static gg_status
 build_by_all(group_build *build)
 {
@@ -819,7 +820,7 @@ build_by_all(group_build *build)
 
 /* ---- all ------------------------------------------------------------------------------ */
 
-/* The graph of all rows, and its pivots' rows, are on the device. */
+/* Connect the graph: that of all rows is on the device, and then its pivots' rows. */
 static gg_status
 connect(group_build *build)
 {

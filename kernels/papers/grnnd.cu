@@ -171,7 +171,7 @@ offer_of(const grnnd_args &args, uint32_t node, uint32_t place, uint32_t length,
 
 	if (near == place)
 		return false;
-	/* who left as well, for another, has its id still */
+	/* a node that has left as well, for another, still has its id here */
 	*to = gg_key_id(pool[near]);
 	*key = pool[place];
 	return true;
@@ -309,7 +309,7 @@ public:
 	gg_cuda_buffer<uint64_t> starts;
 	gg_cuda_pace pace;
 
-	/* One pass over all rows is done. */
+	/* Tell how many passes over all rows are done. */
 	void
 	progress(uint32_t passes) const
 	{
@@ -355,7 +355,7 @@ gather_offers(grnnd *g)
 	GG_CUDA_TRY(cudaMemcpyAsync(&total, g->starts.get() + n, sizeof(total), cudaMemcpyDeviceToHost,
 								g->run.stream));
 	GG_TRY(gg_cuda_drain(g->run.stream, g->run.control, __func__));
-	/* the first round has the most; a later one after reverse edges may have more */
+	/* the first round mostly has the most; a later one after reverse edges may have more */
 	if (g->offers.bytes() < total * sizeof(uint64_t))
 		GG_TRY(gg_cuda_allocate_large(&g->offers, total, g->run.control, g->run.meter));
 	GG_SWEEP(n, GG_PASS_ROWS, g->run, g->pace, "scatter_offers_kernel",

@@ -33,7 +33,7 @@ typedef struct grnnd_args
 	gg_grnnd	params;
 	uint64_t	seed;
 	uint32_t	round;
-	bool		reverse;		/* offers are those of (c) */
+	bool		reverse;		/* offers are those of step (c), reverse edges */
 } grnnd_args;
 
 /* Warps a block so that the pools stay below 48 KB. */
@@ -43,7 +43,7 @@ struct round_shape
 	static constexpr int WARPS = R <= 4 ? 8 : 4;
 };
 
-/* A warp's pool in shared memory; returns how many nodes there are. */
+/* Load a warp's pool into shared memory; returns how many nodes it has. */
 template <int R>
 __device__ static inline uint32_t
 load_pool(const uint64_t *pool, uint64_t *keys, uint16_t *places)
@@ -64,8 +64,8 @@ load_pool(const uint64_t *pool, uint64_t *keys, uint16_t *places)
 }
 
 /*
- * Up to 32 pairs of a pool, a lane's own each: who leaves gets the place of the nearer one, and the
- * distance from it, which goes to the pool in memory at once.
+ * Judge up to 32 pairs of a pool, one a lane: a node that leaves gets the place of the pair's
+ * nearer node, and its distance from that node goes to the pool in memory at once.
  */
 template <gg_cuda_kind KIND>
 __device__ static inline void

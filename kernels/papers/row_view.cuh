@@ -64,7 +64,7 @@ gg_view_of(const gg_cuda_data *data)
 	return view;
 }
 
-/* Of a list of up to `capacity` rows, a multiple of 32. */
+/* Bytes of shared memory of a list of up to `capacity` rows, a multiple of 32. */
 __device__ __host__ static constexpr uint32_t
 gg_view_shared_bytes(uint32_t capacity)
 {
@@ -86,7 +86,7 @@ gg_view_list_in(char *shared, uint32_t capacity)
 	return list;
 }
 
-/* Where the words of a row begin: those below its 32 rows have one word more each. */
+/* Where the words of a row begin: the next 32 rows have one word more each than its 32. */
 __device__ static inline uint32_t
 gg_view_bits_at(uint32_t row)
 {
@@ -174,7 +174,7 @@ gg_view_pairs(const gg_view &view, const uint32_t (&a)[4], const uint32_t (&b)[4
 	}
 }
 
-/* list.distances of every row of the list. */
+/* Set list.distances of every row of the list. */
 template <gg_cuda_kind KIND>
 __device__ static inline void
 gg_view_measure(const gg_view &view, uint32_t node, const gg_view_list &list)
@@ -228,7 +228,7 @@ clamp_four(float4 x)
 					   fminf(fmaxf(x.w, -GG_VIEW_FLOAT_LIMIT), GG_VIEW_FLOAT_LIMIT));
 }
 
-/* Eight elements as halves in one register each pair. */
+/* Eight elements times scale as halves, a pair in each register. */
 __device__ static inline uint4
 pack_halves(float4 low, float4 high, float scale)
 {
@@ -249,8 +249,8 @@ pack_halves(float4 low, float4 high, float scale)
 }
 
 /*
- * Chunk number `chunk` of all rows to shared memory, zeros behind the last row and element.  rows:
- * the list's, rounded up to 32.
+ * Load chunk number `chunk` of all rows to shared memory, zeros behind the last row and element.
+ * rows: the list's, rounded up to 32.
  */
 template <gg_cuda_kind KIND>
 __device__ static inline void
@@ -316,7 +316,7 @@ tile_at(uint32_t number, uint32_t blocks, uint32_t *row_block, uint32_t *column_
 	return true;
 }
 
-/* What a chunk adds to the distances of fp32 rows from the node, as gg_tile_add() has it. */
+/* Add a chunk's part of the distances of fp32 rows from the node, as gg_tile_add() does. */
 template <gg_cuda_kind KIND>
 __device__ static inline void
 add_norms(const gg_view &view, uint32_t node, const gg_view_list &list, uint32_t first,
@@ -402,7 +402,7 @@ keep_bits(const gg_tile_sums &sums, uint32_t row_block, uint32_t column_block, f
 	}
 }
 
-/* All bits of a list that was measured, T tiles a warp at a time. */
+/* Make all bits of a list that was measured, T tiles a warp at a time. */
 template <gg_cuda_kind KIND, int T>
 __device__ static inline void
 gg_view_compare(const gg_view &view, uint32_t node, float factor, const gg_view_list &list)

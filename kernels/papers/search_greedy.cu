@@ -114,7 +114,7 @@ take_next(greedy_walk *walk)
 	return next == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(next);
 }
 
-/* Measure and keep 32 rows: those at `at`, of nodes `node`; GG_NO_NODE both: none. */
+/* Measure and keep 32 rows: each lane's at `at`, of its `node`; at is GG_NO_NODE: none. */
 template <int PATH>
 static __device__ __forceinline__ void
 measure_32(const search_view &view, const greedy_rows &from, uint32_t at, uint32_t node,
@@ -176,7 +176,7 @@ merge_distinct(uint64_t a, uint64_t b, uint32_t lane)
 	return warp_merge(a, warp_sort(b), lane);
 }
 
-/* The last block of a query: its answer, from the lists of all walks. */
+/* By the last block of a query: answer it from the lists of all walks. */
 static __device__ __forceinline__ void
 merge_walks(const search_launch &launch, const search_slots &slots, const greedy_args &args,
 			uint32_t query, greedy_shared *shared)

@@ -50,7 +50,7 @@ typedef struct segmented_args
 	uint32_t	nsegments;		/* at most LANE_SEGMENTS * 32 */
 	uint32_t	keys;			/* offsets in shared memory behind `base`: of a step's candidates */
 	uint32_t	cells;			/* nsegments x SEGMENT_SIZE keys */
-	uint32_t	sums;			/* what several warps have beside that */
+	uint32_t	sums;			/* of several warps: SUMS_OF() floats */
 	uint32_t	total;
 	warp_layout base;
 } segmented_args;
@@ -148,7 +148,7 @@ queue_newcomers(const search_view &view, segmented_queue *queue, const uint64_t 
 
 /*
  * Whether a node is too far to be expanded.  Distances of a walk are true ones times a factor plus
- * a constant, so what delta is a share of cancels that out.
+ * a constant, and both cancel out of the difference that delta is a share of.
  */
 static __device__ __forceinline__ bool
 beyond(const warp_list &list, uint64_t key, float delta)
@@ -185,7 +185,7 @@ take_neighbors(const search_view &view, const warp_list &list, uint32_t node, ui
 	return count;
 }
 
-/* A value of warp 0 for all; as for sums, there are two places that take turns. */
+/* Hand a value of warp 0 to all warps; as for sums, there are two places that take turns. */
 template <int WARPS>
 static __device__ __forceinline__ uint32_t
 tell_all(uint32_t *places, uint32_t turn, uint32_t value)

@@ -1,6 +1,6 @@
 /*
  * search_segmented.h
- *		TSDG's search for large batches, one query per warp, or a block for wide rows.
+ *		TSDG's search for large batches, a warp or two per query, or four for wide rows.
  */
 #ifndef GG_SEARCH_SEGMENTED_H
 #define GG_SEARCH_SEGMENTED_H

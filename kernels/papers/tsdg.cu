@@ -39,7 +39,7 @@ typedef struct tsdg_args
 	uint32_t	most;
 } tsdg_args;
 
-/* A node's ids up to the first that is none; all threads return with list->count. */
+/* Load a node's ids up to the first that is none; all threads return with list->count. */
 __device__ static inline void
 load_ids(const tsdg_args &args, uint32_t node, gg_view_list *list)
 {
@@ -191,7 +191,7 @@ soft_kernel(tsdg_args args, uint32_t first)
 	rank_edges(args, node, list);
 }
 
-/* Either kernel over all nodes. */
+/* Run the soft or the relaxed kernel over all nodes. */
 static gg_status
 run_stage(const tsdg_args *args, bool soft, const gg_cuda_run &run)
 {

@@ -1,7 +1,7 @@
 /*
  * bounds.cu
- *		Keys of records in memory, with bounds of distances (engine/rules/codes.h): for deep lists
- *		of an index that has codes alone.
+ *		Writes keys of records to memory, with lower bounds in the place of distances
+ *		(engine/rules/codes.h): for deep lists of an index that has codes alone.
  *
  * Shapes		records n x walk_stride bytes, queries nq x dim float32, bits of nodes or none for
  *				all of them -> keys of the rows [first, end) whose bit is set, in no order.
@@ -28,7 +28,7 @@
 #define TEAM 8					/* 128 bytes of a record at a time */
 #define BLOCKS_PER_SM 4
 
-/* Of a record, or of a part of it; they may wrap on the way. */
+/* Sums over a record, or over a part of it; they may wrap on the way. */
 struct level_sums
 {
 	int32_t		high;			/* products with the query's high bytes */
@@ -38,8 +38,8 @@ struct level_sums
 };
 
 /*
- * Four levels, and the bytes of the query that they meet.  Signed bytes hold no levels of 8 bits,
- * so these are less 128, which code_factor.sum gives back.
+ * Add four levels, and their products with the bytes of the query that they meet.  Signed bytes
+ * hold no levels of 8 bits, so 128 is taken off these, and record_bound() puts it back.
  */
 template <int BITS>
 static __device__ __forceinline__ void
@@ -53,7 +53,7 @@ add_levels(uint32_t levels, uint32_t high, uint32_t low, level_sums &sums)
 	sums.squares = __dp4a(levels, levels, sums.squares);
 }
 
-/* A quad of a record; query: its bytes for plane 0 of high ones, others pitch apart. */
+/* Add a quad of a record; query: what plane 0 meets of high bytes, other planes pitch apart. */
 template <int BITS>
 static __device__ __forceinline__ void
 add_quad(uint4 quad, const uint4 *query, uint32_t pitch, level_sums &sums)
@@ -117,7 +117,7 @@ record_bound(const search_view &view, const char *record, const level_sums &sums
 							gg_code_length(BITS, view.dim, sums.squares, sums.levels), estimate);
 }
 
-/* The query as products take it: high and low bytes of each plane. */
+/* Bytes of the query as products take it: high and low bytes of each plane. */
 static __host__ __device__ __forceinline__ uint32_t
 query_bytes(const search_view &view)
 {

@@ -1,6 +1,6 @@
 /*
  * bounds.h
- *		Keys of records in memory, with bounds of distances.
+ *		Writes keys of records to memory, with lower bounds in the place of distances.
  */
 #ifndef GG_SEARCH_BOUNDS_H
 #define GG_SEARCH_BOUNDS_H
@@ -17,12 +17,12 @@ typedef struct bounds_args
 	uint32_t	first;			/* row, a multiple of 32 */
 	uint32_t	end;
 	uint64_t	after[GG_SERVE_MAX_DEEPS];	/* of each query: keys up to it become GG_KEY_NONE */
-	uint64_t   *keys;			/* behind those that are there */
+	uint64_t   *keys;			/* new ones go behind the `found` ones */
 	uint64_t	keys_stride;	/* from one query's to the next one's */
-	digit_state *states;		/* of each query: found, the keys that are there */
+	digit_state *states;		/* of each query; found counts its keys */
 } bounds_args;
 
-/* Keys of the rows whose bit is set, in no order. */
+/* Append the keys of the rows [first, end) whose bit is set, in no order. */
 extern cudaError_t search_bounds_launch(const search_view *view, const bounds_args *args,
 										const search_device *device, cudaStream_t stream);
 extern cudaError_t search_bounds_ready(const search_view *view, const search_device *device);

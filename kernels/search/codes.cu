@@ -4,7 +4,7 @@
  *
  * Shapes		rows n x dim -> records n x walk_stride bytes.
  * Mapping		A block of CODE_WARPS warps takes one row after the other, in shared memory: the
- *				rotation (codes.cuh), the four steps, then each thread makes words of the record.
+ *				rotation (codes.cuh), the four tries, then each thread makes words of the record.
  * Shared		the row (4 bytes per element), one value of each warp.
  * Oracle		src/engine/cpu/search/codes.c: the same bytes.
  */
@@ -60,7 +60,7 @@ take_row(const search_view &view, const char *row, float *x, void *scratch)
 	__syncthreads();
 }
 
-/* Of one step: the sum of w y, and of w w. */
+/* Sum w y, and w w, of the row with these levels (engine/rules/codes.h). */
 static __device__ __forceinline__ void
 try_levels(const float *x, uint32_t dim, const row_levels &levels, void *scratch, int64_t *dot,
 		   int64_t *length)

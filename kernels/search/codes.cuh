@@ -37,10 +37,10 @@ typedef struct code_factor
 
 /* ---- groups ---------------------------------------------------------------- */
 
-/* Room behind a vector in shared memory, for code_fold(): one value of a warp. */
+/* Bytes behind a vector in shared memory, for code_fold(): one value of each warp. */
 #define CODE_FOLD_BYTES 256
 
-/* Shared memory that work at a vector takes. */
+/* Bytes of shared memory that a vector takes, with code_fold()'s. */
 static __host__ __device__ __forceinline__ uint32_t
 code_work_bytes(uint32_t dim)
 {
@@ -57,7 +57,7 @@ code_sync(void)
 		__syncthreads();
 }
 
-/* op() over the values of a group, in every thread of it.  scratch: CODE_FOLD_BYTES. */
+/* Fold the values of a group's threads by op(); each gets the result.  scratch: CODE_FOLD_BYTES. */
 template <int WARPS, typename T, typename OP>
 static __device__ __forceinline__ T
 code_fold(T value, void *scratch, OP op)
@@ -95,7 +95,7 @@ code_most(T value, void *scratch)
 
 /* ---- rotation -------------------------------------------------------------- */
 
-/* LEVELS steps of the transform of n elements, from step h on. */
+/* Make LEVELS steps of the transform of n elements, the first one on pairs h apart. */
 template <int WARPS, int LEVELS>
 static __device__ __forceinline__ void
 code_steps(float *x, uint32_t n, uint32_t h)
@@ -129,7 +129,7 @@ code_steps(float *x, uint32_t n, uint32_t h)
 	code_sync<WARPS>();
 }
 
-/* weights: rounds x dim. */
+/* Rotate x. weights: rounds x dim. */
 template <int WARPS>
 static __device__ __forceinline__ void
 code_rotate(float *x, uint32_t dim, const float *weights)
@@ -166,7 +166,7 @@ code_rotate(float *x, uint32_t dim, const float *weights)
 	}
 }
 
-/* Bits of the element of the largest size. */
+/* The bits of the largest |x[i]|. */
 template <int WARPS>
 static __device__ __forceinline__ uint32_t
 code_largest(const float *x, uint32_t dim, void *scratch)
@@ -179,8 +179,8 @@ code_largest(const float *x, uint32_t dim, void *scratch)
 }
 
 /*
- * Scale and rotate x, which all have written and met after.  Returns the exponent; x is zeros if
- * there is none.
+ * Scale and rotate x.  A barrier comes between the writes of x and the call.  Returns the exponent;
+ * if it is GG_CODE_ZERO or GG_CODE_INFINITE, x becomes zeros.
  */
 template <int WARPS>
 static __device__ __forceinline__ int
@@ -225,7 +225,7 @@ code_query_length(const search_view &view, const float *raw, void *scratch)
 	return !(square > 0) || isinf(square) ? 1 : 1 / sqrt(square);
 }
 
-/* x, which all have written and met after, against the mean: what inner products add. */
+/* x times the mean: what inner products add.  A barrier comes between writes of x and the call. */
 template <int WARPS>
 static __device__ __forceinline__ float
 code_mean_base(const search_view &view, const float *x, void *scratch)
@@ -244,8 +244,8 @@ code_mean_base(const search_view &view, const float *x, void *scratch)
 }
 
 /*
- * A query into x, prepared and centred; ends with a barrier.  Returns what estimates of inner
- * products add for it.
+ * Put a query into x, prepared and, but for inner products, centred; ends with a barrier.  Returns
+ * what estimates of inner products add for the mean; 0 under other metrics.
  */
 template <int WARPS>
 static __device__ __forceinline__ float
@@ -270,7 +270,7 @@ code_take_query(const search_view &view, const float *raw, float *x, void *scrat
 	return base;
 }
 
-/* The element that is `plane` of byte b of a record; any number from dim on where there is none. */
+/* Which element is in plane `plane` of byte b of a record; dim or more where there is none. */
 static __device__ __forceinline__ uint32_t
 code_element(uint32_t bits, uint32_t b, uint32_t plane)
 {
@@ -293,7 +293,7 @@ typedef struct code_word
 	int32_t		sum;
 } code_word;
 
-/* Of a query, the elements that are in one plane of bytes b .. b + 3. */
+/* The elements of a query that meet one plane of bytes b .. b + 3 of a record. */
 static __device__ __forceinline__ code_word
 code_query_word(const float *x, uint32_t dim, uint32_t bits, uint32_t b, uint32_t plane,
 				double scale)
@@ -315,9 +315,9 @@ code_query_word(const float *x, uint32_t dim, uint32_t bits, uint32_t b, uint32_
 }
 
 /*
- * A query for products with records, to prepared: the high bytes of plane 0, of plane 1 and so on,
- * then the low ones.  x, scratch: the query as code_take_query() left it, which is changed; base:
- * what that returned.
+ * Write a query for products with records to prepared: the high bytes of plane 0, of plane 1 and so
+ * on, then the low ones.  x: the query as code_take_query() left it; it is changed.  base: what
+ * code_take_query() returned.
  */
 template <int BITS, int WARPS>
 static __device__ __forceinline__ code_factor
@@ -364,7 +364,7 @@ code_prepare_product(const search_view &view, float *x, void *scratch, float bas
 	return factor;
 }
 
-/* For sums of differences: floats in the order of a record, NaN where it has no element. */
+/* Write a query for sums of differences: floats in a record's order, NaN for no element. */
 template <int WARPS>
 static __device__ __forceinline__ void
 code_prepare_differences(const search_view &view, const float *raw, float *prepared)
@@ -383,7 +383,7 @@ code_prepare_differences(const search_view &view, const float *raw, float *prepa
 
 /* ---- records --------------------------------------------------------------- */
 
-/* The head of a record of so many quads, or of any other row that ends in one. */
+/* The head of a record, or of any other row of `bytes` bytes that ends in one. */
 static __device__ __forceinline__ gg_code_head
 load_head(const char *row, size_t bytes)
 {

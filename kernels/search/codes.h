@@ -20,8 +20,8 @@ extern cudaError_t search_codes_launch(const search_view *view, const code_rows 
 									   const search_device *device, cudaStream_t stream);
 
 /*
- * Pivots for products with queries in halves: their records' elements as whole numbers in halves,
- * then zeros, and the head in the last 8 bytes of each.
+ * Write pivots for products with queries in halves: the elements of each one's record as whole
+ * numbers in halves, then zeros, and the record's head in the last 8 bytes.
  */
 extern cudaError_t search_code_pivots_launch(const search_view *view, char *halves, size_t stride,
 											 const search_device *device, cudaStream_t stream);

@@ -31,8 +31,8 @@
 #define BATCH_QUERIES 8			/* queries that share a pass over the rows: at 128 dimensions, about
 								 * where arithmetic takes as long as memory */
 #define BLOCKS_PER_SM 4
-#define MAX_GROUPS 64			/* of one launch, bounds the scratch memory; of lists of indexes
-								 * likewise, but where each has one block */
+#define MAX_GROUPS 64			/* of one launch, since each takes scratch memory; lists of indexes
+								 * may be more, with one block each */
 #define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
 
 static_assert(WARPS == BATCH_QUERIES, "each warp merges the lists of a query");
@@ -59,10 +59,10 @@ typedef struct exact_layout
 typedef struct exact_args
 {
 	const uint32_t *filter;		/* or NULL */
-	uint32_t	filter_stride;	/* words from one query's bits to the next one's, of QUERIES 1; 0 */
+	uint32_t	filter_stride;	/* words from one query's bits to the next's; 0 if QUERIES > 1 */
 	const float *queries;		/* of the whole batch; NULL, as in search_launch: in slots */
 	uint32_t	first;			/* query of the batch that this launch begins with */
-	uint32_t	nq;				/* queries up to this one, not from first on */
+	uint32_t	nq;				/* end of the launch's queries, not their number */
 	uint32_t	k;
 	search_part part;			/* its step is at least 1 */
 	uint64_t   *keys;			/* nq x k; NULL: they go to slots */
@@ -112,7 +112,7 @@ take_sorted(const uint64_t *from, uint64_t bound, key_list &list, uint32_t k, ui
 template <int QUERIES>
 struct exact_block
 {
-	/* once lists are merged: a query's warps */
+	/* warps that a query has once lists are merged */
 	static constexpr uint32_t parts = QUERIES == 1 ? WARPS : 1;
 
 	float	   *queries;
@@ -133,7 +133,7 @@ struct exact_block
 	uint32_t	part;
 };
 
-/* Empty lists, and the queries. */
+/* Empty the lists, and fetch the queries. */
 template <int QUERIES>
 static __device__ __forceinline__ void
 exact_begin(const search_view &view, const exact_args &args, const search_slots &slots,
@@ -161,7 +161,7 @@ exact_begin(const search_view &view, const exact_args &args, const search_slots 
 	__syncthreads();
 }
 
-/* The warp's share of the rows into its lists. */
+/* Measure the warp's share of the rows, for its lists. */
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static __device__ __forceinline__ void
 exact_read(const search_view &view, const exact_args &args, const exact_block<QUERIES> &block)
@@ -229,7 +229,7 @@ exact_merge_warps(uint32_t k, const exact_block<QUERIES> &block)
 	}
 }
 
-/* Hand in the block's lists, group: of all blocks; returns whether all have done so. */
+/* Hand in the block's lists, to group of all blocks; returns whether all have done so. */
 template <int QUERIES>
 static __device__ __forceinline__ bool
 exact_hand_in(const exact_args &args, const exact_block<QUERIES> &block, uint64_t *group)
@@ -252,7 +252,7 @@ exact_hand_in(const exact_args &args, const exact_block<QUERIES> &block, uint64_
 	return *block.last;
 }
 
-/* All keys of a warp's share of total that were handed in. */
+/* Offer all keys of the warp's share of what was handed in. */
 template <int QUERIES>
 static __device__ __forceinline__ void
 exact_take_all(const uint64_t *handed, uint32_t k, const exact_block<QUERIES> &block,
@@ -278,8 +278,8 @@ exact_take_all(const uint64_t *handed, uint32_t k, const exact_block<QUERIES> &b
 }
 
 /*
- * Those up to a limit.  The first ceil(k / blocks) keys of all lists are at least k keys, so none
- * above the largest of them is needed; usually that leaves little more than k.
+ * Offer the keys up to a limit only.  The first ceil(k / blocks) keys of all lists are at least k
+ * keys, so none above the largest of them is needed; usually that leaves little more than k.
  */
 template <int QUERIES>
 static __device__ __forceinline__ void
@@ -296,7 +296,7 @@ exact_take_nearest(const uint64_t *handed, uint32_t k, const exact_block<QUERIES
 		take_sorted<true>(handed + (size_t) from * k, *limit, list, k, block.lane);
 }
 
-/* The lists of all blocks, group, become one, where those of the block's warps did. */
+/* Merge all blocks' lists, group, into one, where exact_merge_warps() left the block's own. */
 template <int QUERIES>
 static __device__ __forceinline__ void
 exact_merge_blocks(uint32_t k, const exact_block<QUERIES> &block, const uint64_t *group)
@@ -305,7 +305,7 @@ exact_merge_blocks(uint32_t k, const exact_block<QUERIES> &block, const uint64_t
 	key_list	list = {block.lists + block.mine * block.room + block.part * block.list_room,
 						block.pending, 0, 0};
 
-	/* its own is among them: start over, so that no key comes twice */
+	/* the block's own list is among them: start over, so that no key comes twice */
 	for (uint32_t i = threadIdx.x; i < QUERIES * block.room; i += WARPS * 32)
 		block.lists[i] = GG_KEY_NONE;
 	__syncthreads();
@@ -417,7 +417,7 @@ exact_group_kernel(const search_list *lists, const __grid_constant__ exact_args 
 	exact_by_block<ELEMENT, METRIC, TEAM, 1>(list->view, mine, slots, layout, 0, shared);
 }
 
-/* Blocks that 32 rows of n per warp keep busy, one word in `step`. */
+/* How many blocks n rows keep busy, with 32 rows a warp and one word read in `step`. */
 static uint32_t
 useful_blocks(uint32_t n, uint32_t step)
 {

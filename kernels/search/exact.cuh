@@ -1,7 +1,7 @@
 /*
  * exact.cuh
- *		Distances of rows as stored, 32 rows per warp: for exact.cu and deep.cu, whose distances are
- *		the same bits.
+ *		Distances of rows as stored, 32 rows per warp: for exact.cu and measure.cu, whose distances
+ *		are the same bits.
  */
 #ifndef GG_EXACT_CUH
 #define GG_EXACT_CUH
@@ -35,9 +35,9 @@ exact_inverse(const float *query, uint32_t dim, uint32_t lane)
 }
 
 /*
- * keys[q] of the rows that the first count lanes name, for QUERIES queries query_pad floats apart
- * in shared memory, zeros after dim.  TEAM lanes read a row, two rows at once.  Other lanes keep
- * what their keys were.
+ * Set keys[q] of the first count lanes, each of which names a row, for QUERIES queries.  The
+ * queries are query_pad floats apart in shared memory, with zeros after dim.  TEAM lanes read a
+ * row, two rows at once.  Other lanes keep what their keys were.
  */
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static __device__ __forceinline__ void
@@ -47,7 +47,7 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 	const uint32_t lane = threadIdx.x & 31;
 	const int	elements = 16 / (int) sizeof(ELEMENT);
 	const int	teams = 32 / TEAM;
-	const int	flights = 4;	/* quads of a row in flight a lane, of each of two rows */
+	const int	flights = 4;	/* quads that a lane has in flight of each of two rows */
 	const uint32_t member = lane % TEAM;
 	const uint32_t team = lane / TEAM;
 	const uint32_t quads = (view.dim + elements - 1) / elements;
@@ -111,7 +111,7 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 #pragma unroll
 		for (int r = 0; r < 2; r++)
 		{
-			/* the lane whose row this was, if it was one of this round's */
+			/* was the lane's row measured in this round, as its team's row r? */
 			bool		own = lane / teams == base / teams + r;
 
 #pragma unroll
@@ -137,7 +137,7 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 	}
 }
 
-/* keys[0 .. room) in shared memory ascending, by a block of THREADS; room a power of two. */
+/* Sort keys[0 .. room) in shared memory by a block of THREADS; room is a power of two. */
 template <int THREADS>
 static __device__ __forceinline__ void
 block_sort(uint64_t *keys, uint32_t room)

@@ -8,17 +8,17 @@
 #include "search_group.h"
 #include "view.h"
 
-/* What is searched for, and where it goes. */
+/* What is searched for, and where the answers go. */
 typedef struct exact_search
 {
 	const uint32_t *filter;		/* rows whose bit is set; or NULL, for all */
 	uint32_t	filter_stride;	/* words from one query's bits to the next one's, or 0 */
 	const float *queries;
-	const search_slots *slots;	/* or NULL, as beside a search_launch */
+	const search_slots *slots;	/* or NULL: nothing is in slots */
 	uint32_t	nq;
 	uint32_t	k;
 	uint64_t   *keys;
-	const struct search_part *part;	/* as prune.cuh has it, or NULL for all */
+	const struct search_part *part;	/* part of the search (prune.cuh); NULL: all of it */
 	void	   *scratch;		/* search_exact_scratch() bytes, zeroed once when allocated */
 } exact_search;
 
@@ -27,8 +27,9 @@ extern cudaError_t search_exact_launch(const search_view *view, const exact_sear
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);
 
 /*
- * The k nearest rows to the one query of many lists, in device memory, of indexes of one element
- * type and metric; view is the first one's, and none has more than most_rows.  scratch as above.
+ * The k nearest rows to query in each of many lists, of one element type and metric, and at most
+ * most_rows rows.  lists and query are in device memory; view is the first list's; scratch as
+ * above.
  */
 typedef struct exact_group
 {
@@ -46,7 +47,7 @@ extern cudaError_t search_exact_group_launch(const search_view *view, const exac
 /* Shared memory that a block takes at least. */
 extern uint32_t search_exact_shared(const search_view *view, uint32_t k);
 
-/* Blocks that will read each query of such a launch, at most. */
+/* How many blocks of search_exact_launch() will read each of nq queries, at most. */
 extern uint32_t search_exact_readers(const search_view *view, uint32_t nq,
 									 const search_device *device);
 

@@ -12,7 +12,7 @@
 #define GATHER_LOADS 8			/* of a thread at once */
 #define GATHER_ROUND (GATHER_THREADS * GATHER_LOADS)
 
-/* By a block.  All loads of a round come before its stores: each is a round trip over PCIe. */
+/* Copy by a block.  All loads of a round come before its stores: each is a round trip over PCIe. */
 template <typename T>
 static __device__ __forceinline__ void
 gather(const T *from, uint32_t count, T *to)
@@ -67,8 +67,8 @@ search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim, float
 }
 
 /*
- * The ticket of what earlier launches of the stream have answered: those have ended, and the fence
- * covers their stores, too.
+ * Write the ticket of what earlier launches of the stream have answered: those have ended, and the
+ * fence covers their stores, too.
  */
 __global__ void
 ticket_kernel(uint32_t *done, uint32_t ticket)

@@ -7,7 +7,7 @@
 
 #include "view.h"
 
-/* What filters have of TIDs, from the host's memory as the device sees it. */
+/* The TIDs of queries' filters, in host memory as the device sees it. */
 typedef struct gathered_tids
 {
 	const uint64_t *from[GG_SERVE_MAX_DEEPS];	/* of each query; NULL: none */
@@ -16,15 +16,14 @@ typedef struct gathered_tids
 } gathered_tids;
 
 /*
- * The queries of a batch from their slots to copies (nq x dim).  zeros: NULL, or two
- * numbers of each query, GG_SERVE_MAX_DEEPS apart, which become 0.  tids: NULL, or what is copied
- * beside them.
+ * Copy the queries of a batch from their slots to copies (nq x dim).  zeros: NULL, or two numbers
+ * of each query, GG_SERVE_MAX_DEEPS apart, which become 0.  tids: NULL, or the TIDs to copy, too.
  */
 extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim,
 										float *copies, unsigned long long *zeros,
 										const gathered_tids *tids, cudaStream_t stream);
 
-/* The ticket of what earlier launches of the stream have answered. */
+/* Write the ticket of what earlier launches of the stream have answered to *done. */
 extern cudaError_t search_ticket_launch(uint32_t *done, uint32_t ticket, cudaStream_t stream);
 
 /*

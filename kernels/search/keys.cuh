@@ -35,7 +35,7 @@ make_key(float value, uint32_t node)
 	return ((uint64_t) order_of(value) << 32) | (node << 1);
 }
 
-/* First index of keys[0 .. count) whose key is not below `key`. */
+/* First index of ascending keys[0 .. count) whose key is not below `key`; count if none is. */
 static __device__ __forceinline__ uint32_t
 lower_bound(const uint64_t *keys, uint32_t count, uint64_t key)
 {
@@ -57,10 +57,10 @@ lower_bound(const uint64_t *keys, uint32_t count, uint64_t key)
 }
 
 /*
- * How many of keys[0 .. count) are below mine, or equal to it and before position `at`.  For a
- * block sorting by counting: every lane reads the same key at once.  keys is 16-byte aligned and
- * ends in GG_KEY_NONE up to the next multiple of COUNT_STEP: eight keys in flight make this five
- * times as fast as one.
+ * How many of keys[0 .. count) are below mine, or, unless DISTINCT, equal and before position `at`.
+ * For a block sorting by counting: every lane reads the same key at once.  keys is 16-byte aligned
+ * and ends in GG_KEY_NONE up to the next multiple of COUNT_STEP: eight keys in flight make this
+ * five times as fast as one.
  */
 #define COUNT_STEP 8
 
@@ -93,7 +93,7 @@ count_below(const uint64_t *keys, uint32_t count, uint64_t mine, uint32_t at)
 	return below;
 }
 
-/* One key per lane, ascending over the warp. */
+/* Sort one key per lane, ascending over the warp. */
 static __device__ __forceinline__ uint64_t
 warp_sort(uint64_t key)
 {
@@ -171,7 +171,7 @@ struct key_list
 	uint32_t	waiting;
 };
 
-/* What waits goes into the list. */
+/* Merge the keys that wait into the list. */
 static __device__ __forceinline__ void
 settle(key_list &list, uint32_t k, uint32_t lane)
 {
@@ -180,8 +180,8 @@ settle(key_list &list, uint32_t k, uint32_t lane)
 }
 
 /*
- * One key per lane: those that may belong to the warp's list go to its buffer, and on when it
- * fills.
+ * Take one key per lane.  Keys that may belong to the warp's list go to its buffer, which is merged
+ * into the list when it would overflow.
  */
 static __device__ __forceinline__ void
 offer(uint64_t key, key_list &list, uint32_t k, uint32_t lane)

@@ -44,7 +44,7 @@ kernel_state_of(void)
 	return &state;
 }
 
-/* Before a launch: allow all the shared memory there is, and clusters of more than 8 blocks. */
+/* Before a launch: load the kernel, allow all shared memory and, if asked, large clusters. */
 template <auto KERNEL>
 static inline cudaError_t
 kernel_ready(const search_device *device, bool clusters = false)
@@ -67,7 +67,7 @@ kernel_ready(const search_device *device, bool clusters = false)
 	return error;
 }
 
-/* How many blocks of it run on a multiprocessor at once; at least 1. */
+/* How many blocks of the kernel run on a multiprocessor at once; 1 .. 255. */
 template <auto KERNEL>
 static inline cudaError_t
 kernel_blocks_per_sm(int threads, uint32_t shared_bytes, const search_device *device, int *blocks)
@@ -91,14 +91,14 @@ kernel_blocks_per_sm(int threads, uint32_t shared_bytes, const search_device *de
 	return cudaSuccess;
 }
 
-/* A launch of several blocks a query; config points into it, so it stays where it is. */
+/* A launch of several blocks a query.  config points to attribute, so the struct must not move. */
 typedef struct cluster_config
 {
 	cudaLaunchConfig_t config;
 	cudaLaunchAttribute attribute;
 } cluster_config;
 
-/* Clusters where there are any; else blocks that all run at once, since they wait for others. */
+/* Clusters where there are any; else blocks that all run at once: they wait for each other. */
 static inline void
 peers_config_set(cluster_config *launch, const search_device *device, uint32_t clusters,
 				 uint32_t cluster, uint32_t threads, uint32_t shared_bytes, cudaStream_t stream)
@@ -125,7 +125,7 @@ peers_config_set(cluster_config *launch, const search_device *device, uint32_t c
 	}
 }
 
-/* The slots argument of a kernel whose queries and answers lie side by side. */
+/* The slots argument of a kernel; NULL: queries and answers lie side by side. */
 static inline const search_slots &
 slots_or_none(const search_slots *slots)
 {

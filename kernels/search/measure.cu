@@ -1,6 +1,6 @@
 /*
  * measure.cu
- *		Keys of rows in memory, and the k-th smallest of them: for lists longer than exact.cu's.
+ *		Writes keys of rows to memory, finds the k-th smallest: for lists longer than exact.cu's.
  *
  * Shapes		rows n x dim as stored, queries nq x dim float32, bits of nodes or none for all of
  *				them -> keys of the rows [first, end), or of one word of 32 in so many; of these
@@ -27,7 +27,7 @@
 
 /* ---- measuring -------------------------------------------------------------- */
 
-/* Grid: y over groups of QUERIES queries, x over the rows.  Several share rows: without bits. */
+/* Grid: y over groups of QUERIES queries, x over the rows.  With several no filter is looked at. */
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? 1 : 2)
 measure_kernel(const __grid_constant__ search_view view, const __grid_constant__ measure_args args,
@@ -144,7 +144,7 @@ with_rows(const search_view *view, CALL call)
 
 /* ---- the k-th smallest key ------------------------------------------------------ */
 
-/* Of all threads before this one; *total: of all.  sums: 32 words of shared memory. */
+/* The sum of mine before this thread; *total: of all threads.  sums: 32 words of shared memory. */
 static __device__ __forceinline__ uint32_t
 sum_before(uint32_t mine, uint32_t *sums, uint32_t *total)
 {
@@ -181,7 +181,7 @@ sum_before(uint32_t mine, uint32_t *sums, uint32_t *total)
 	return sum - mine + (threadIdx.x >= 32 ? sums[threadIdx.x / 32 - 1] : 0);
 }
 
-/* One digit of the k-th smallest key: `bits` of them from `shift` on. */
+/* Find one digit of the k-th smallest key: its `bits` bits from bit `shift` on. */
 __global__ void __launch_bounds__(DIGIT_THREADS)
 digit_kernel(const uint64_t *keys, uint64_t keys_stride, uint32_t count, uint32_t k, uint32_t shift,
 			 uint32_t bits, digit_state *states)
@@ -231,7 +231,7 @@ digit_kernel(const uint64_t *keys, uint64_t keys_stride, uint32_t count, uint32_
 	before = sum_before(pair[0] + pair[1], sums, &total);
 	if (threadIdx.x == 0 && total < wanted)
 	{
-		/* in the first launch only: there are not so many, so all of them */
+		/* in the first launch only: there are fewer keys than k, so all are wanted */
 		state->threshold = GG_KEY_NONE - 1;
 		state->done = 1;
 	}
@@ -282,7 +282,7 @@ search_digits_launch(const digit_search *search, const search_device *device, cu
 
 /* ---- for deep.cu and long_lists.cu -------------------------------------------------- */
 
-/* Queries that share a pass.  Only long_lists.cu has several, and prune.cu takes no such rows. */
+/* Queries that share a pass.  Only long_lists.cu has several, of what prune.cu takes: not L1. */
 static constexpr int
 queries_of(int metric)
 {

@@ -1,6 +1,6 @@
 /*
  * measure.cuh
- *		Keys of rows in memory, and the k-th smallest of them: for lists longer than exact.cu's.
+ *		Writes keys of rows to memory, finds the k-th smallest: for lists longer than exact.cu's.
  */
 #ifndef GG_MEASURE_CUH
 #define GG_MEASURE_CUH
@@ -19,8 +19,8 @@ typedef struct measure_args
 	uint32_t	first;			/* row, a multiple of 32 */
 	uint32_t	end;
 	uint32_t	step;			/* one word of 32 rows in so many */
-	uint64_t	after;			/* keys up to it become GG_KEY_NONE, as those of other rows do */
-	uint64_t   *keys;			/* of the words taken, side by side */
+	uint64_t	after;			/* keys up to it, and of rows without a bit, become GG_KEY_NONE */
+	uint64_t   *keys;			/* 32 of each word that is taken, side by side */
 	uint64_t	keys_stride;	/* from one query's to the next one's */
 } measure_args;
 
@@ -28,11 +28,11 @@ typedef struct measure_args
 struct measure_word
 {
 	uint32_t	bits;
-	uint32_t	count;			/* of them */
-	uint32_t	row;			/* a lane's, of the first `count` */
+	uint32_t	count;			/* bits that are set */
+	uint32_t	row;			/* each of the first `count` lanes has one */
 };
 
-/* The bits of a word's rows; keys of the others, at out, become GG_KEY_NONE.  row is not set. */
+/* Read a word's bits; keys of rows without one, at out, become GG_KEY_NONE.  row is not set. */
 static __device__ __forceinline__ measure_word
 take_measure_word(const measure_args &args, const uint32_t *filter, uint32_t word, uint64_t *out,
 				  uint32_t lane)
@@ -47,8 +47,8 @@ take_measure_word(const measure_args &args, const uint32_t *filter, uint32_t wor
 }
 
 /*
- * The rows of a word of 32 whose bits are set, count of them, in the first lanes: packed, so that
- * no team idles.  packed: 32 words of the warp's.
+ * Give each of the first count lanes a row of the word whose bit is set, so that no team idles.
+ * packed: 32 words of shared memory, the warp's own.
  */
 static __device__ __forceinline__ uint32_t
 pack_word(uint32_t word, uint32_t bits, uint32_t count, uint32_t *packed, uint32_t lane)
@@ -67,9 +67,9 @@ pack_word(uint32_t word, uint32_t bits, uint32_t count, uint32_t *packed, uint32
 }
 
 /*
- * The rows of one word to those that the warp has put aside; returns how many they are, 0 to 32.
- * end: of the rows; word: moved on to the next one.  Most words are empty where a filter leaves few
- * rows, and after prune.cu: lanes then look at the warp's next ones at once.
+ * Put aside the rows of one word whose bits are set; returns how many they are, 0 to 32.  end: of
+ * the rows; word: moved on to the next one.  Most words are empty where a filter leaves few rows,
+ * and after prune.cu: lanes then look at the warp's next words at once.
  */
 static __device__ __forceinline__ uint32_t
 take_word(const uint32_t *filter, uint32_t end, uint32_t stride, uint32_t &word, uint32_t *aside,
@@ -98,16 +98,16 @@ take_word(const uint32_t *filter, uint32_t end, uint32_t stride, uint32_t &word,
 #define DIGIT_BITS 11
 #define BINS (1 << DIGIT_BITS)
 
-/* Of the search for the k-th smallest key; 0 before. */
+/* State of a query's search for the k-th smallest key; all 0 before. */
 typedef struct digit_state
 {
 	uint64_t	prefix;			/* the digits that are known */
-	uint64_t	threshold;		/* once done: the keys up to it are k, or all; else k or more are */
-	uint32_t	remaining;		/* how many more, of those that begin as prefix does */
+	uint64_t	threshold;		/* if done, keys up to it are k, or all; else at least k */
+	uint32_t	remaining;		/* keys still wanted of those that begin as prefix does */
 	uint32_t	done;
-	uint32_t	finished;		/* blocks; 0 before and after a launch */
-	uint32_t	taken;			/* 0 after; the caller's */
-	uint32_t	found;			/* keys, where that is not known before; the caller's */
+	uint32_t	finished;		/* blocks that are done; 0 before and after a launch */
+	uint32_t	taken;			/* for the caller; a launch sets it to 0 */
+	uint32_t	found;			/* how many keys, if the host does not know; the caller's */
 	uint32_t	counts[BINS];	/* 0 before and after a launch */
 } digit_state;
 
@@ -123,8 +123,8 @@ typedef struct digit_search
 	uint32_t	nq;
 	uint32_t	count;			/* 0: as many as the query's state says */
 	uint32_t	k;
-	bool		exactly;		/* or by its first digits alone, which include the distance */
-	digit_state *states;		/* nq: into these */
+	bool		exactly;		/* false: by the first digits alone, which hold the distance */
+	digit_state *states;		/* nq, for the results */
 } digit_search;
 
 extern cudaError_t search_digits_launch(const digit_search *search, const search_device *device,

@@ -44,7 +44,7 @@
 #define STAGES 3
 #define RUN_TILES 4
 #define RUN_PIVOTS (RUN_TILES * TILE_PIVOTS)	/* a number below it is the lower part of a word */
-#define KEPT 4					/* nearest pivots of a query and a run, by a thread */
+#define KEPT 4					/* nearest pivots of a run that a thread keeps for a query */
 #define RUN_WORDS (16 * KEPT)	/* that a query's 16 threads keep */
 #define THREADS 256
 
@@ -140,7 +140,7 @@ row_of(int i, int half)
 	return (threadIdx.x >> 7) * 32 + i * 16 + half * 8 + ((threadIdx.x & 31) >> 2);
 }
 
-/* Which of the 16 threads of a row it is. */
+/* Which of the 16 threads of a row this one is. */
 static __device__ __forceinline__ uint32_t
 place_in_row(void)
 {
@@ -165,7 +165,7 @@ pivot_of_column(uint32_t column)
 	return ((column >> 3 & 3) * 2 + (column & 1)) * 16 + (column >> 5) * 4 + (column >> 1 & 3);
 }
 
-/* Chunk `depth` of the block's queries, and of the pivots of a tile behind them, to `to`. */
+/* Copy chunk `depth` of the block's queries, and behind them of a tile's pivots, to `to`. */
 static __device__ __forceinline__ void
 load_chunk(const search_view &view, const __half *halves, uint32_t nq, uint32_t tile,
 		   uint32_t depth, char *to)
@@ -318,8 +318,8 @@ typedef struct entry_lists
 } entry_lists;
 
 /*
- * End of a run: the best of every query so far, those of this run among them, to its entries.
- * words: TILE_QUERIES x RUN_WORDS in shared memory, which nobody reads any more.
+ * End a run: merge its best pivots of every query into the query's entries; first: none are there
+ * yet.  words: TILE_QUERIES x RUN_WORDS in shared memory, which nobody reads any more.
  */
 static __device__ __forceinline__ void
 end_run(const search_view &view, uint32_t run, bool first, const kept_words &kept, uint32_t *words,
@@ -360,7 +360,7 @@ end_run(const search_view &view, uint32_t run, bool first, const kept_words &kep
 	}
 }
 
-/* Runs of tiles that all pivots are. */
+/* How many runs of tiles hold all pivots. */
 static __host__ __device__ __forceinline__ uint32_t
 runs_of(const search_view &view)
 {
@@ -429,7 +429,7 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 		keep_nearest<CODES>(view, sums, factors, sides, tile, kept);
 		if ((tile + 1) % RUN_TILES != 0 && tile + 1 < last_tile)
 			continue;
-		/* there were barriers since the run before was read */
+		/* there were barriers since the last run's words were read */
 		end_run(view, tile / RUN_TILES, tile / RUN_TILES == first_run, kept,
 				(uint32_t *) (shared + STAGES * OPERAND_BYTES), {entries, nq, slices});
 		forget_words(kept);

@@ -33,13 +33,13 @@ typedef struct pivot_search
 	__half	   *halves;			/* nq x walk_pad, scratch */
 	float	   *factors;		/* nq, scratch */
 	float	   *copies;			/* nq x dim: of queries that lie in slots */
-	uint64_t   *entries;		/* their keys */
+	uint64_t   *entries;		/* nq x slices x ENTRY_NODES keys */
 } pivot_search;
 
 extern cudaError_t search_pivots_launch(const search_view *view, const pivot_search *search,
 										const search_device *device, cudaStream_t stream);
 
-/* Slices for a launch, `least` or more; 0: pivots are too few for those. */
+/* Slices for a launch, `least` or more; 0: there are too few pivots for so many. */
 extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, uint32_t least,
 									 int sms);
 

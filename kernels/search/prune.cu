@@ -21,8 +21,8 @@
  *				2^-24.  Rows stored as halves have e = 0.  |f| is measured.
  *				L2: |x - q| >= |y - c| - |e| - |f|, by the triangle inequality.  Coordinates are
  *				centred and scaled, which scales distances.
- *				Products: <x, q> <= <y, c> + |y| |f| + |e| |b|, by Cauchy-Schwarz; and what is
- *				<mean, q> of all rows.
+ *				Products: <x, q> <= <y, c> + |y| |f| + |e| |b|, by Cauchy-Schwarz; and
+ *				<mean, q>, which is the same for all rows.
  *				exact.cu's own distances are off by their sums' rounding, and the products here by
  *				what the tensor cores cut off; ERROR_PER_ELEMENT has both.
  *				Where that is no number, as of halves that overflow, the row stays.
@@ -53,7 +53,7 @@
 #define ERROR_PER_ELEMENT 2e-7f
 #define ERROR_LEAST 1e-37f		/* distances: float32 may lose products below it altogether */
 
-/* Of a row's halves, relative and absolute per element; a little more, for float32's rounding */
+/* What a row's halves are off by, relative, and absolute per element; a bit more, for rounding */
 #define HALF_ERROR (1.01f / 2048)
 #define HALF_LEAST (1.01f / 33554432)
 
@@ -62,14 +62,14 @@ struct prune_args : prune_launch
 	uint32_t	chunks;			/* of 64 bytes of a row */
 	float		error;			/* of sums, relative */
 	float		half_error;		/* of a row's halves, relative to their length */
-	float		half_least;		/* and beside that */
+	float		half_least;		/* of a row's halves, absolute */
 };
 
-/* A query as halves, which are times a power of two. */
+/* A query as halves, multiplied by a power of two. */
 typedef struct prune_query
 {
 	float		length;			/* of the halves; L2: without the power */
-	float		lost;			/* the length of what they are off by, at most; L2: as above */
+	float		lost;			/* length of what they are off by, at most; L2: without the power */
 	float		twice;			/* L2: twice a product, without the power */
 	float		bound;			/* L2: of the length of the difference; else of the product */
 } prune_query;
@@ -83,7 +83,7 @@ typedef struct prune_rows
 
 /* ---- queries ----------------------------------------------------------------------- */
 
-/* Element i of a query in the rows' coordinates; of products, what the rows' are multiplied by. */
+/* Element i of a query: for L2 in the rows' coordinates, else what the rows' are multiplied by. */
 static __device__ __forceinline__ float
 element_of(const search_view &view, const float *raw, float inverse, uint32_t i)
 {
@@ -98,13 +98,13 @@ element_of(const search_view &view, const float *raw, float inverse, uint32_t i)
 typedef struct halved_query
 {
 	float		given;			/* length of the query as it came */
-	float		length;			/* of what the halves are of */
-	float		mean;			/* of the mean in the rows' coordinates */
+	float		length;			/* of the query times unit, at most */
+	float		mean;			/* length of the mean in the rows' coordinates */
 	float		offset;			/* <mean, query>, as a distance has it */
 	float		unit;			/* the power of two of the halves */
 } halved_query;
 
-/* What a product with the halves must be for a row to be as near as `distance`. */
+/* What a row's product with the halves is at least if the row is as near as `distance`. */
 static __device__ __forceinline__ float
 least_product(const search_view &view, const halved_query &query, float distance, float error)
 {
@@ -122,7 +122,7 @@ least_product(const search_view &view, const halved_query &query, float distance
 					(double) error * query.mean * query.length);
 }
 
-/* Query q as a column of the operand, and what it asks of rows.  By a warp. */
+/* Make query q a column of the operand, and set what it asks of rows.  By a warp. */
 template <int TILES>
 static __device__ __forceinline__ void
 prepare_query(const search_view &view, const prune_args &args, uint32_t q, __half *operand,
@@ -134,7 +134,7 @@ prepare_query(const search_view &view, const prune_args &args, uint32_t q, __hal
 	const float distance = key == GG_KEY_NONE ? INFINITY : value_of(key);
 	const float inverse = view.metric == GG_METRIC_COSINE ? exact_inverse(raw, view.dim, lane) : 1;
 	float		largest = 0;
-	float		length = 0;		/* these four: squares first */
+	float		length = 0;		/* these four: sums of squares at first */
 	float		lost = 0;
 	float		given = 0;
 	float		mean = 0;
@@ -182,7 +182,7 @@ prepare_query(const search_view &view, const prune_args &args, uint32_t q, __hal
 												 distance, args.error)};
 }
 
-/* All of them.  Columns beyond them are zeros. */
+/* Prepare all queries.  Columns beyond them become zeros. */
 template <int TILES>
 static __device__ __forceinline__ void
 prepare_queries(const search_view &view, const prune_args &args, uint4 *operand,
@@ -202,7 +202,7 @@ prepare_queries(const search_view &view, const prune_args &args, uint4 *operand,
 
 /* ---- rows -------------------------------------------------------------------------- */
 
-/* May a row of this length be as near as the query's bound?  What is no number may. */
+/* May a row of this length be as near as the query's bound?  Yes where numbers overflow. */
 static __device__ __forceinline__ bool
 may_be_near(const search_view &view, const prune_args &args, const prune_query &query,
 			float product, float length)
@@ -417,7 +417,7 @@ search_prune_takes(const search_view *view, const search_device *device)
 	const bool	halves = view->code_bits == 0 &&
 		(view->element == GG_ELEMENT_F16 || view->mean != NULL);
 
-	/* what the kernel has in static shared memory comes out of the same */
+	/* what the kernel has in static shared memory comes out of the same limit */
 	return halves && view->metric != GG_METRIC_L1 &&
 		shared_bytes(view, PRUNE_QUERIES / 8) + 8192 <= (uint32_t) device->shared_bytes;
 }

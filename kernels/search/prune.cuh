@@ -1,7 +1,7 @@
 /*
  * prune.cuh
- *		Exact searches in parts: a sample of the rows (exact.cu), what it leaves of all rows
- *		(prune.cu), and exact.cu again.
+ *		Exact searches in parts: the nearest of a sample of the rows (exact.cu), which of all rows
+ *		may be nearer (prune.cu), and the nearest of those (exact.cu).
  */
 #ifndef GG_PRUNE_CUH
 #define GG_PRUNE_CUH
@@ -18,9 +18,9 @@ typedef struct search_gate
 {
 	const unsigned long long *matches;	/* rows of each filter; NULL: the launch runs */
 	uint32_t	count;			/* filters */
-	uint32_t	queries;		/* of each of them */
+	uint32_t	queries;		/* of each filter */
 	unsigned long long least;	/* pairs; with fewer the launch ends */
-	bool		below;			/* the other way round: with fewer it runs */
+	bool		below;			/* true: it runs with fewer, and else ends */
 } search_gate;
 
 /* What part of a search an exact launch makes. */
@@ -31,9 +31,9 @@ typedef struct search_part
 } search_part;
 
 /*
- * prune.cu: of nq queries, the bits of those rows that may be as near as a key, in to, whose words
- * are to_stride apart.  filter, filter_stride: as above, or NULL for all rows.  bounds: the key of
- * each query, bounds_stride apart; GG_KEY_NONE: all rows may be.  NULL: they are in last.
+ * What prune.cu is given.  It sets bits in `to`, to_stride words a query: of the rows that may be
+ * as near as the query's bound, a key.  filter NULL: all rows; filter_stride 0: one for all.
+ * bounds: bounds_stride apart; NULL: they are in last.  GG_KEY_NONE as a bound: all rows may be.
  */
 typedef struct prune_launch
 {
@@ -55,8 +55,8 @@ extern cudaError_t search_prune_launch(const search_view *view, const prune_laun
 extern cudaError_t search_prune_ready(const search_view *view, const search_device *device);
 
 /*
- * One word in so many is looked at first, 1 if that would not pay: of n rows it costs n / step, and
- * leaves some k x step, each of which costs `weight` times as much.
+ * The step of a sample, one word in so many; 1 if it would not pay.  A sample costs n / step rows,
+ * and leaves some k x step, each of which costs `weight` times as much.
  */
 static inline uint32_t
 prune_sample_step(uint32_t n, uint32_t k, uint32_t weight)

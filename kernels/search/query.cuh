@@ -22,7 +22,7 @@ query_of(const float *queries, const search_slots &slots, uint32_t query, uint32
 	return (const float *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.query);
 }
 
-/* Where the k keys of its answer go. */
+/* Where the k keys of the answer for query number `query` go. */
 static __device__ __forceinline__ uint64_t *
 keys_of(uint64_t *keys, const search_slots &slots, uint32_t query, uint32_t k)
 {

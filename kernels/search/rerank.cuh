@@ -9,7 +9,7 @@
 #include "quad.cuh"
 #include "view.h"
 
-/* One quad of a row as stored against the same elements of the query. */
+/* Add a quad of a row as stored, against the same elements of the query, to a distance's sums. */
 template <typename ELEMENT, int METRIC>
 static __device__ __forceinline__ void
 exact_quad(const uint4 &quad, const float (&q)[16 / sizeof(ELEMENT)], float &sum, float &square)

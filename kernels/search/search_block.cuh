@@ -31,7 +31,7 @@ public:
 	uint32_t   *hash;
 	uint32_t   *ids;
 	uint32_t	parity;
-	uint32_t	known;			/* in this block's visited set, at most */
+	uint32_t	known;			/* nodes in this block's visited set, at most */
 
 	__device__ __forceinline__
 	block_walk(const search_view &v, const search_launch &l, const search_slots &p,
@@ -44,7 +44,7 @@ public:
 	{
 	}
 
-	/* Before anything is sent; a barrier of the block at least. */
+	/* Called before anything is sent; it is a barrier of the block at least. */
 	__device__ __forceinline__ void
 	start(void)
 	{
@@ -61,7 +61,7 @@ public:
 			hash[i] = HASH_EMPTY;
 	}
 
-	/* What a node has beside its row, between measure() and measured_key(). */
+	/* Keep what node i has beside its row, from measure() until measured_key(). */
 	__device__ __forceinline__ void
 	keep_side(uint32_t i, const walk_side<PATH> &side)
 	{
@@ -88,7 +88,7 @@ public:
 			return sides[i];
 	}
 
-	/* Raw sums of ids[0 .. count) into partial[part][i], and their norms; ends with a barrier. */
+	/* Put raw sums of ids[0 .. count) into partial[part][i], keep norms; ends with a barrier. */
 	__device__ __forceinline__ void
 	measure(uint32_t count)
 	{
@@ -165,7 +165,7 @@ public:
 			kept[i] = GG_KEY_NONE;
 	}
 
-	/* What arrived from all blocks, without GG_KEY_NONE, into kept; ends with a barrier. */
+	/* Put what arrived from all blocks, without GG_KEY_NONE, into kept; ends with a barrier. */
 	__device__ __forceinline__ void
 	keep_arrived(void)
 	{
@@ -201,7 +201,7 @@ public:
 			kept[at] = key;
 	}
 
-	/* Merge sorted[0 .. count) into the list; members up to `expanded` get their flag. */
+	/* Merge sorted[0 .. count) into the list, whose first `expanded` members get their flag. */
 	__device__ __forceinline__ void
 	merge_sorted(uint32_t count, uint32_t expanded)
 	{
@@ -239,7 +239,7 @@ public:
 	}
 
 	/*
-	 * The best pivots of all blocks into sorted, those that the walk enters at; returns how many.
+	 * Put the best pivots of all blocks, at which the walk enters, into sorted; returns how many.
 	 */
 	__device__ __forceinline__ uint32_t
 	score_pivots(void)
@@ -304,7 +304,7 @@ public:
 	}
 
 	/*
-	 * What may be among the best 2^bits of `runs` ascending runs of 2^bits keys each, into kept;
+	 * Put what may be among the best 2^bits of `runs` ascending runs of 2^bits keys each into kept;
 	 * returns how many.  The best 2^bits / runs of every run, rounded up, are that many keys in all
 	 * or more, so nothing above the largest of them is needed: that leaves a few dozen to sort.
 	 * SENT: the runs are what the peers sent, not one behind the other in keys.
@@ -366,7 +366,7 @@ public:
 		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
 		uint32_t	at = i;
 
-		/* nodes that were left out before i only move it down */
+		/* nodes that were left out before i only move its key down */
 		while (gg_key_id(sorted[at]) != ids[i])
 			at++;
 		return sorted[at];
@@ -545,8 +545,8 @@ public:
 	}
 
 	/*
-	 * The query into raw.  Every block reads it all, but of a wide one that lies in host memory
-	 * only a share, which it hands to the others.  Returns whether it met them for that.
+	 * Put the query into raw.  Every block reads all of it, but for a wide one in host memory there
+	 * is share_query().  Returns whether that was called; then start() is not needed.
 	 */
 	__device__ __forceinline__ bool
 	take_query(float *raw)
@@ -564,7 +564,7 @@ public:
 		return true;
 	}
 
-	/* Exact distances of the list's front, shared out over the blocks; block 0 answers. */
+	/* Measure the list's front by rows, if there are any, by all blocks; block 0 answers. */
 	__device__ __forceinline__ void
 	answer(const float *raw, float inverse)
 	{
@@ -611,7 +611,7 @@ public:
 	}
 };
 
-/* Query number `query` of the launch; by all blocks of the query. */
+/* Walk for query number `query` of the launch; by all blocks of the query. */
 template <int PATH, int WARPS>
 static __device__ __forceinline__ void
 walk_by_blocks(const search_view &view, const search_launch &launch, const search_slots &slots,
@@ -647,7 +647,7 @@ walk_by_blocks(const search_view &view, const search_launch &launch, const searc
 	walk.answer(raw, inverse);
 }
 
-/* Blocks a query that there is room for, `cluster` or fewer: of nq queries at once. */
+/* How many blocks each of the launch's queries gets: `cluster`, or fewer for lack of room. */
 static inline uint32_t
 cluster_with_room(const search_view *view, const search_launch *launch, const search_device *device,
 				  uint32_t cluster)

@@ -14,7 +14,7 @@ typedef struct search_list
 	uint64_t   *keys;
 } search_list;
 
-/* Are lists of these indexes walked by one launch?  Their dimensions are the same. */
+/* May one launch walk lists of both indexes, whose dimensions are the same? */
 static inline bool
 search_group_joins(const search_view *a, const search_view *b)
 {
@@ -31,7 +31,7 @@ extern cudaError_t search_group_launch(const search_view *view, const search_lis
 									   const search_launch *launch, const search_device *device,
 									   uint32_t cluster, cudaStream_t stream);
 
-/* Is there the shared memory for it? */
+/* Does a block have the shared memory for such a walk? */
 extern bool search_group_takes(const search_view *view, const search_launch *launch,
 							   const search_device *device);
 extern cudaError_t search_group_ready(const search_view *view, const search_device *device);

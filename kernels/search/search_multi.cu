@@ -86,10 +86,10 @@ search_multi_mail(const search_device *device)
 }
 
 /*
- * device->has_clusters and device->clusters.  GPCs differ in how many multiprocessors they have,
- * and a cluster stays within one, so how many run at once does not follow from their size: of 132
- * multiprocessors not all carry 8 clusters of 16.  Asked with all the shared memory there is, so
- * that no two blocks count for one multiprocessor.
+ * Set device->has_clusters and device->clusters.  GPCs differ in how many multiprocessors they
+ * have, and a cluster stays within one, so how many run at once does not follow from their size: of
+ * 132 multiprocessors not all carry 8 clusters of 16.  CUDA is asked with all the shared memory
+ * there is, so that no two blocks count for one multiprocessor.
  */
 cudaError_t
 search_multi_plan(search_device *device)

@@ -19,8 +19,8 @@ namespace cg = cooperative_groups;
 
 /*
  * A query in host memory of up to this many elements is read by every block of the cluster: 16
- * times 1 kB are 0.3 us of PCIe at 55 GB/s.  More is shared out, for one more cluster barrier.
- * Chosen by arithmetic.
+ * times 1 kB are 0.3 us of PCIe at 55 GB/s.  A longer one is shared out, for one more cluster
+ * barrier.  Chosen by arithmetic.
  */
 #define SHARE_DIM 256
 
@@ -70,13 +70,13 @@ typedef struct block_layout
 	uint32_t	blocks;			/* of the query */
 	uint32_t	total;
 	char	   *mail;			/* of peers without clusters; see mail_peers */
-	uint32_t	mail_blocks;	/* that it has room for */
+	uint32_t	mail_blocks;	/* blocks that mail has room for */
 } block_layout;
 
 typedef struct block_counters
 {
 	uint32_t	fresh;			/* candidates of this block */
-	uint32_t	kept;			/* of all blocks, below the list's last key */
+	uint32_t	kept;			/* keys from all blocks, below the list's last one */
 	float		scratch[MULTI_WARPS];
 } block_counters;
 
@@ -207,7 +207,7 @@ public:
 		return blocks;
 	}
 
-	/* Whether the one that writes to receiver `to` is the one that writes to itself. */
+	/* Is receiver `to` this block?  With mail the one receiver counts as this block. */
 	__device__ __forceinline__ bool
 	is_self(uint32_t to) const
 	{
@@ -253,21 +253,21 @@ public:
 		cluster.sync();
 	}
 
-	/* Everything sent is there, and what others sent is here. */
+	/* Wait until all that this block sent is there, and all that others sent is here. */
 	__device__ __forceinline__ void
 	meet(void)
 	{
 		cluster.sync();
 	}
 
-	/* Key i of the answer for block 0. */
+	/* Send key i of the answer to block 0. */
 	__device__ __forceinline__ void
 	send_exact(uint32_t i, uint64_t key)
 	{
 		cluster.map_shared_rank((uint64_t *) (shared + layout.exact), 0)[i] = key;
 	}
 
-	/* Block 0 has the `count` keys of the answer in layout.exact; what others do then is over. */
+	/* Wait until block 0 has `count` keys of the answer in layout.exact; others are done. */
 	__device__ __forceinline__ void
 	collect_exact(uint32_t count)
 	{
@@ -433,7 +433,7 @@ public:
 			}
 			return;
 		}
-		/* nobody looks at it any more */
+		/* nobody looks at the counter any more */
 		if (threadIdx.x == 0)
 			*counter() = 0;
 		for (uint32_t i = threadIdx.x; i < count; i += blockDim.x)
@@ -445,7 +445,7 @@ public:
 	__device__ __forceinline__ void
 	share_query(float *raw, const float *query, uint32_t dim)
 	{
-		/* each reads it all: it would go through device memory else, with a barrier more */
+		/* each block reads all: shares would go through device memory, with one more barrier */
 		for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
 			raw[i] = query[i];
 		__syncthreads();

@@ -3,8 +3,8 @@
  *		Single-CTA search: one query per warp, for batches.
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
- * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
- *				some wide rows, and long lists of narrow ones, go to the block kernel of
+ * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1).
+ *				Some wide rows, and long lists of narrow ones, go to the block kernel of
  *				search_multi.cu with a cluster of one (takes_warps()).
  * Mapping		one warp per query, one warp per block: a query that ends early frees its place at
  *				once.  A step: the lanes find the parents by ballot, read their adjacency

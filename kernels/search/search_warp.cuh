@@ -51,8 +51,8 @@ typedef struct warp_layout
 
 /*
  * The visited set is emptied when it is three quarters full.  A walk sees some 20 candidates a list
- * member, so at itopk 64 a set of 4 kB is emptied once or twice; one of 8 kB is not, but halves of
- * that memory are worth more as further warps: 1.8 against 2.1 ms (1M x 128, batch 10,000).
+ * member, so at itopk 64 a set of 4 kB is emptied once or twice; one of 8 kB is not, but half of
+ * that memory is worth more as further warps: 1.8 against 2.1 ms (1M x 128, batch 10,000).
  */
 static inline uint32_t
 hash_bits_for(uint32_t itopk, uint32_t candidates)
@@ -61,20 +61,20 @@ hash_bits_for(uint32_t itopk, uint32_t candidates)
 
 	while (bits < 13 && (1u << bits) < 16 * itopk)
 		bits++;
-	/* the list and a step's candidates must fit in three quarters of it */
+	/* the list and the candidates of two steps must fit in three quarters of it */
 	while ((1u << bits) * 3 / 4 < itopk + 2 * candidates)
 		bits++;
 	return bits;
 }
 
-/* What is a wide row to one warp: see WIDE_DIM. */
+/* Are the rows too wide for one warp?  See WIDE_DIM. */
 static inline bool
 is_wide(const search_view *view)
 {
 	return view->code_bits > 0 ? view->walk_quads > WIDE_CODE_QUADS : view->dim > WIDE_DIM;
 }
 
-/* For steps of up to so many candidates. */
+/* The layout for steps of up to so many candidates. */
 static inline warp_layout
 warp_layout_for(const search_view *view, const search_launch *launch, uint32_t candidates)
 {
@@ -88,7 +88,7 @@ warp_layout_for(const search_view *view, const search_launch *launch, uint32_t c
 	layout.pending = at;
 	at += 64 * 8;
 	layout.ids = at;
-	at += (candidates * 4 + 15) & ~15u;	/* the answer's keys go where the visited set was */
+	at += (candidates * 4 + 15) & ~15u;	/* rounded: hash will hold the answer's keys */
 	layout.parents = at;
 	at += 32 * 4;
 	layout.hash = at;
@@ -113,9 +113,9 @@ typedef struct warp_list
 	uint64_t   *pending;		/* 64 places */
 	uint32_t   *hash;			/* the visited set */
 	uint32_t	hash_bits;
-	uint32_t	known;			/* nodes in it */
+	uint32_t	known;			/* nodes in the visited set */
 	float	   *sums;			/* SUMS_OF(WARPS) */
-	uint32_t	parity;			/* which half of them is next */
+	uint32_t	parity;			/* which half of sums is next */
 } warp_list;
 
 static __device__ __forceinline__ warp_list
@@ -130,7 +130,7 @@ warp_list_in(char *shared, const warp_layout &layout, uint32_t itopk)
 	};
 }
 
-/* Empty it, and the visited set.  By all warps. */
+/* Empty the list, and the visited set.  By all warps. */
 template <int WARPS>
 static __device__ __forceinline__ void
 warp_list_clear(const warp_list &list)
@@ -141,7 +141,7 @@ warp_list_clear(const warp_list &list)
 		list.keys[i] = GG_KEY_NONE;
 }
 
-/* Warp 0, of a block of WARPS; the compiler knows when there is no other. */
+/* Is this warp 0 of a block of WARPS?  The compiler knows when there is no other. */
 template <int WARPS>
 static __device__ __forceinline__ bool
 is_first_warp(void)
@@ -151,7 +151,7 @@ is_first_warp(void)
 
 /* ---- distances --------------------------------------------------------------- */
 
-/* Raw sums of rows at[16 half .. 16 half + 15], lane by lane, over a part of their chunks. */
+/* Raw sums, over chunks [begin, end), of the 16 rows `at` of lanes 16 half .. 16 half + 15. */
 template <int PATH>
 static __device__ __forceinline__ walk_sum<PATH>
 sum_half(const search_view &view, const char *rows, uint32_t at, uint32_t half, uint32_t begin,
@@ -260,8 +260,8 @@ best_pivots(const search_view &view, const search_launch &launch, uint32_t query
 }
 
 /*
- * The first `entries` of those pivots, which a walk enters at, to ids; returns their number.  Warp
- * 0.  A pivot named twice, or out of range, must not get into the list.
+ * Put the first `entries` of best_pivots(), at which the walk enters, into ids; returns their
+ * number.  Warp 0.  A pivot named twice, or out of range, must not get into the list.
  */
 static __device__ __forceinline__ uint32_t
 enter_pivots(const search_view &view, uint64_t best, uint32_t entries, warp_list *list,
@@ -347,7 +347,7 @@ forget_if_full(warp_list *list, uint32_t count, uint32_t next)
 
 /* ---- the answer ------------------------------------------------------------------ */
 
-/* The front of the list as it is, for there are no rows to measure.  One warp. */
+/* Answer with the front of the list as it is: there are no rows to measure.  One warp. */
 static __device__ __forceinline__ void
 answer_estimates(const search_launch &launch, const search_slots &slots, uint32_t query,
 				 const warp_list &list)
@@ -365,8 +365,8 @@ answer_estimates(const search_launch &launch, const search_slots &slots, uint32_
 #define RERANK_ROWS 4
 
 /*
- * The front of the list in order of exact distances, to where query number `query` is answered.  By
- * all warps, after a barrier; the new keys go where the visited set was.
+ * Answer query number `query` with the front of the list, in order of exact distances.  By all
+ * warps, after a barrier; the new keys go where the visited set was.
  */
 template <int WARPS>
 static __device__ __forceinline__ void

@@ -29,8 +29,8 @@
 #include "../../src/engine/request.h"
 #include "../common/cuda.h"
 
-#define ENTRY_NODES 16			/* pivots that a walk starts from: the nearest of all */
-#define MAX_WALK_CANDIDATES 512	/* search_width x degree of one step is held under this */
+#define ENTRY_NODES 16			/* nearest pivots that a walk starts from; long lists: more */
+#define MAX_WALK_CANDIDATES 512	/* search_width x degree, at most */
 #define MAX_CLUSTER 16			/* thread blocks of one query; Hopper's largest cluster */
 #define MULTI_WARPS 16			/* warps per block of the multi-CTA kernel */
 #define WIDE_WARPS 4			/* warps per block of the single-CTA kernel for wide rows */
@@ -45,7 +45,7 @@ typedef enum walk_path
 	WALK_FLOAT_L1,
 	WALK_CODE8,					/* codes of 8 and 4 bits on tensor cores: L2, IP, cosine */
 	WALK_CODE4,
-	WALK_CODE_L1				/* the same, scalar */
+	WALK_CODE_L1				/* codes of 8 or 4 bits, scalar: L1 */
 } walk_path;
 
 /*
@@ -65,7 +65,7 @@ typedef struct search_view
 	gg_element	element;
 	walk_path	path;
 
-	/* as given, n x row_stride bytes, zeros after dim; in host memory, or NULL, with codes alone */
+	/* as given, n x row_stride bytes, zeros after dim; only with codes in host memory, or NULL */
 	const char *rows;
 	size_t		row_stride;		/* multiple of 16 */
 	/* what the walk reads: (x - mean) * scale in fp16, or rows, or records of codes */
@@ -144,7 +144,7 @@ typedef struct search_device
 	int			major;			/* of its compute capability */
 	int			sms;
 	int			shared_bytes;	/* a block's dynamic limit */
-	bool		has_clusters;	/* and code that uses them */
+	bool		has_clusters;	/* the device runs code that uses clusters */
 	/*
 	 * by blocks a query: how many queries of search_multi.cu run at once, each block with a
 	 * multiprocessor of its own

@@ -9,7 +9,7 @@
  * (below), so which kernel answers does not show in the result.
  *
  * Departures from the paper, and why
- *	1. A walk enters at the best ENTRY_NODES of all pivots instead of at random nodes.
+ *	1. A walk enters at the best of all pivots, 16 or 32 of them, instead of at random nodes.
  *	2. Distances of 16 candidates at a time are one product on the tensor cores.  The candidates'
  *	   fp16 rows are the 16 x k operand.  Of the k x 8 one, column 0 is the query rounded to fp16
  *	   and column 1 is what the rounding lost, so the query keeps 22 bits.  That takes about a tenth
@@ -107,7 +107,7 @@ scalar_quad(uint4 row, const float *query, float sum)
 	return sum;
 }
 
-/* Eight products of an fp16 quad. */
+/* Add the eight products of an fp16 quad to sum. */
 static __device__ __forceinline__ float
 product_quad(uint4 row, const float *query, float sum)
 {
@@ -211,7 +211,7 @@ sum_16_by_teams(const walk_rows &of, const float *query, uint32_t lane)
 
 #define CHUNKS_IN_FLIGHT 4		/* 64-byte chunks a row loaded before the first is used */
 
-/* The lane's quads of both rows, of the chunks from `chunk` on. */
+/* Load the lane's quads of both rows, of CHUNKS_IN_FLIGHT chunks from `chunk` on. */
 static __device__ __forceinline__ void
 load_chunks(const walk_rows &of, uint32_t chunk, uint32_t lane, uint4 (&a)[CHUNKS_IN_FLIGHT],
 			uint4 (&b)[CHUNKS_IN_FLIGHT])
@@ -284,7 +284,7 @@ sum_16_records(const walk_rows &of, const void *query, uint32_t lane)
 	return (int32_t) ((lane & 8) != 0 ? sum_b : sum_a);
 }
 
-/* Sum of differences of a record's quad; floats: the query's for its bytes, planes pitch apart. */
+/* Add the differences of a record's quad; floats: the query's for its bytes, planes pitch apart. */
 static __device__ __forceinline__ float
 difference_quad(uint4 quad, gg_code_head head, uint32_t bits, const float *floats, uint32_t pitch,
 				float sum)
@@ -299,7 +299,7 @@ difference_quad(uint4 quad, gg_code_head head, uint32_t bits, const float *float
 			const float level = (float) (words[i / 4] >> (i % 4 * 8 + shift) & mask);
 			const float value = GG_CODE_ADD(head.base, GG_CODE_MUL(head.factor, level));
 
-			/* it takes NaN, which stands where there is no element, for 0 */
+			/* fmaxf() takes NaN, which stands where there is no element, for 0 */
 			sum += fmaxf(fabsf(value - floats[i]), 0.0f);
 		}
 	return sum;
@@ -433,7 +433,7 @@ load_norm(const float *norms, uint32_t at, bool valid)
 	return norm;
 }
 
-/* The norm, or the head, of one of rows: of view.walk_rows or the pivots'.  The same holds. */
+/* The norm, or the head, of row `at` of view.walk_rows or pivot_rows; asked for before the row. */
 template <int PATH>
 static __device__ __forceinline__ walk_side<PATH>
 load_side(const search_view &view, const char *rows, const float *norms, uint32_t at, bool valid)

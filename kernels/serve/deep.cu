@@ -20,7 +20,7 @@
  *				(measure.cu), and the keys up to it, in the order of their nodes (cub).  The k keys
  *				of one slab are carried into the next one.  In the end they are sorted by their
  *				distance alone: the sort (cub's) is stable, and keys come by node.
- *				Of an index without rows all are for long_lists.cu, as many at once as filters
+ *				Of an index without rows all lists are for long_lists.cu, as many at once as filters
  *				allow.
  * Oracle		gg_cpu_engine.serve_submit: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
@@ -56,10 +56,10 @@
 /*
  * When prune.cu is worth its launches, some 25 us.  Where queries share a filter, exact.cu takes
  * its time for pairs of a query and a row: 8M of 128 dimensions 0.3 to 0.6 ms.  One or two queries
- * read rows for themselves, and wait for memory: from so many bytes on that prune.cu saves, which
- * take 60 us.  So one query over 1M x 768 as float32 is for prune.cu where 175,000 rows match, and
- * over 1M x 128 never.  Filters that differ must also make exact.cu read PRUNED_TIMES the bytes of
- * all rows' halves, since prune.cu reads what any of them wants.
+ * read rows for themselves, and wait for memory: prune.cu must save them PRUNED_BYTES, which take
+ * 60 us.  So one query over 1M x 768 as float32 is for prune.cu where 175,000 rows match, and over
+ * 1M x 128 never.  Filters that differ must also make exact.cu read PRUNED_TIMES the bytes of all
+ * rows' halves, since prune.cu reads what any of them wants.
  * These are estimates.  Measured over 1M x 128 as float32, 16 callers with equal filters, when
  * prune.cu read rows as stored: 1.9 times as many queries per second with it where one row in two
  * matches, and 1.4 times where one in 10 does; 0.91 and 0.87 where one in 100 and in 1,000 do and
@@ -92,18 +92,18 @@ struct is_selected
 	}
 };
 
-/* The first one, without temp: how much of it this takes. */
+/* Copy selected keys to out, in their order.  Without temp: *temp_bytes becomes what that takes. */
 static cudaError_t
 select_keys(void *temp, size_t *temp_bytes, const uint64_t *keys, uint32_t count, uint64_t *out,
 			digit_state *state, cudaStream_t stream)
 {
-	/* how many there were is not asked, and finished is free between the launches of digits */
+	/* how many there were is not asked, and remaining is free between searches for digits */
 	return cub::DeviceSelect::If(temp, *temp_bytes, keys, out, temp != NULL ? &state->remaining :
 								 (uint32_t *) NULL, (int) count,
 								 is_selected{temp != NULL ? &state->threshold : NULL}, stream);
 }
 
-/* By the distance, the upper half. */
+/* Sort keys by the distance, their upper half. */
 static cudaError_t
 sort_keys(void *temp, size_t *temp_bytes, cub::DoubleBuffer<uint64_t> &keys, uint32_t count,
 		  cudaStream_t stream)
@@ -175,7 +175,7 @@ typedef struct answer_args
 	deep_query	queries[GG_SERVE_MAX_DEEPS];
 } answer_args;
 
-/* Grid: y over the queries, x over the keys of each.  The last block of a query is its end. */
+/* Grid: y over the queries, x over the keys of each.  A query's last block writes its ticket. */
 __global__ void __launch_bounds__(ANSWER_THREADS)
 deep_answer_kernel(const __grid_constant__ answer_args args,
 				   const __grid_constant__ search_slots slots)
@@ -198,7 +198,7 @@ deep_answer_kernel(const __grid_constant__ answer_args args,
 		answered(slots, args.first + blockIdx.y);
 }
 
-/* The k keys of one slab and of those before, into selected[0]. */
+/* Queue the k least keys of one slab and of those before, into selected[0]. */
 static gg_status
 queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scratch *scratch,
 		   const deep_layout *layout, cudaStream_t stream)
@@ -213,7 +213,7 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 	GG_CUDA_TRY(search_measure_launch(&index->view, args, &index->device, stream));
 	if (args->first > 0)
 	{
-		/* in front of its keys, as they come by node */
+		/* the earlier slabs' go in front of its keys, as keys come by node */
 		keys -= k;
 		count += k;
 		GG_CUDA_TRY(cudaMemcpyAsync(keys, selected, (size_t) k * 8, cudaMemcpyDeviceToDevice,
@@ -236,7 +236,7 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 	return gg_ok();
 }
 
-/* *keys: where the sorted list will be. */
+/* Queue one list, slab by slab.  *keys: where the sorted list will be. */
 static gg_status
 queue_wide(const gg_index *index, const float *query, const uint32_t *filter,
 		   const deep_query *wanted, deep_scratch *scratch, const uint64_t **keys,
@@ -286,7 +286,7 @@ typedef struct deep_lists
 	uint64_t   *keys;
 } deep_lists;
 
-/* By exact.cu, of several queries at once, by these bits. */
+/* Queue lists of several queries at once by exact.cu, over the filters' bits. */
 static gg_status
 queue_exact(const gg_index *index, const deep_lists *lists, const deep_filters *filters,
 			const search_part *part, search_scratch *search, cudaStream_t stream)
@@ -317,7 +317,7 @@ pruned_pairs(const search_view *view, const deep_filters *filters)
 	return saved > 0 ? PRUNED_BYTES / saved : UINT64_MAX;
 }
 
-/* The same, by prune.cu where that is sooner. */
+/* The same as queue_exact(), by prune.cu where that is sooner. */
 static gg_status
 queue_narrow(const gg_index *index, const deep_lists *lists, const deep_filters *filters,
 			 search_scratch *search, deep_scratch *scratch, cudaStream_t stream)
@@ -405,7 +405,7 @@ filter_of(const deep_batch *batch, uint32_t query, const deep_scratch *scratch)
 	return source;
 }
 
-/* How many of `most` queries, from `first` on, have its filter. */
+/* How many of `most` queries, from `first` on, have the filter of `first`. */
 static uint32_t
 same_filter(const deep_batch *batch, uint32_t first, uint32_t most)
 {
@@ -418,9 +418,9 @@ same_filter(const deep_batch *batch, uint32_t first, uint32_t most)
 }
 
 /*
- * Of queries from first on, `most` at most: one filter for those that share it, or each one's.  One
- * filter alone goes without filter.cu's table of TIDs: it saves the search of one list, which is a
- * few steps in a block's cache, and takes 16 kB to be cleared by each block first.
+ * Queue filters of queries from first on, `most` at most: one for those that share it, or each
+ * one's.  One filter alone goes without filter.cu's table of TIDs.  The table would save the search
+ * of one list, which is a few steps in a block's cache, and each block would clear its 16 kB first.
  */
 static gg_status
 queue_deep_filters(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t most,
@@ -453,7 +453,7 @@ queue_deep_filters(const gg_index *index, const deep_batch *batch, uint32_t firs
 	return gg_ok();
 }
 
-/* The same of an index without rows. */
+/* queue_lists() of an index without rows: of first, and the queries that filters join to it. */
 static gg_status
 queue_bounded(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t *end,
 			  search_scratch *search, deep_scratch *scratch, cudaStream_t stream)
@@ -467,8 +467,9 @@ queue_bounded(const gg_index *index, const deep_batch *batch, uint32_t first, ui
 }
 
 /*
- * The lists of queries [first, *end): of those from first on that exact.cu takes together, or of
- * first alone.  The nearest k begin any longer list, so the longest one's k is that of all.
+ * Queue the lists of queries [first, *end): of those from first on that exact.cu or long_lists.cu
+ * takes together, or of first alone.  The nearest k begin any longer list, so the longest one's k
+ * is that of all.
  */
 static gg_status
 queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t *end,
@@ -548,9 +549,9 @@ note_matches(const gg_index *index, const deep_batch *batch, deep_scratch *scrat
 }
 
 /*
- * Queries, if they are not there, and TIDs of filters that have few, to device memory, where they
- * stay as long as the batch takes: what bring_filter() copies for a later group goes elsewhere.
- * The numbers of matches, and of blocks that have answered, become 0.
+ * Bring queries, if they are not there, and TIDs of filters that have few, to device memory, where
+ * they stay as long as the batch takes: what bring_filter() copies for a later group goes
+ * elsewhere.  The numbers of matches, and of blocks that have answered, become 0.
  */
 static gg_status
 gather_batch(const gg_index *index, const deep_batch *batch, search_scratch *search,

@@ -175,7 +175,7 @@ take(uint64_t *at, uint64_t bytes)
 	return from;
 }
 
-/* What walks by codes take; rows that lie beside them were taken. */
+/* Lay out what walks by codes take; there is room for the rows already. */
 static void
 lay_out_codes(const gg_shape *shape, uint64_t *at, fill_layout *layout)
 {
@@ -191,7 +191,7 @@ lay_out_codes(const gg_shape *shape, uint64_t *at, fill_layout *layout)
 	layout->weights = take(at, (uint64_t) gg_code_rounds(shape->dim) * shape->dim * 4);
 }
 
-/* What walks by rows take beside these. */
+/* Lay out what walks by rows take beside the rows. */
 static void
 lay_out_halves(const gg_shape *shape, bool halves, uint64_t *at, fill_layout *layout)
 {
@@ -201,7 +201,7 @@ lay_out_halves(const gg_shape *shape, bool halves, uint64_t *at, fill_layout *la
 		layout->walk_stride = padded((size_t) shape->dim * 2);
 	layout->has_norms = shape->metric == GG_METRIC_L2 ? !wide || layout->walk_stride > 0 :
 		shape->metric == GG_METRIC_COSINE && !wide;
-	/* should fp16 not do, they are copies of rows as given */
+	/* should fp16 not do, pivots are copies of rows as given */
 	layout->pivot_rows = take(at, (uint64_t) shape->npivots * layout->row_stride);
 	if (layout->has_norms)
 	{
@@ -285,9 +285,7 @@ search_device_find(search_device *device)
 		GG_TRY(gg_cuda_device_limits(id, &limits));
 		found.major = limits.major;
 		found.sms = limits.sms;
-		/*
-		 * static shared memory counts against the limit as well; no kernel here has more than this
-		 */
+		/* static shared memory counts, too; kernels with more of it than this take off their own */
 		found.shared_bytes = limits.shared_bytes - 256;
 		GG_CUDA_TRY(search_multi_plan(&found));
 		known = found;
@@ -296,7 +294,7 @@ search_device_find(search_device *device)
 	return gg_ok();
 }
 
-/* Where rows are written to, and where the device reads them. */
+/* Set where rows are written to, and where the device reads them; clear what pads them. */
 static gg_status
 place_rows(gg_index *index, const fill_layout *layout)
 {
@@ -335,7 +333,7 @@ place_rows(gg_index *index, const fill_layout *layout)
 	return gg_ok();
 }
 
-/* What codes are centred by.  The caller's memory may go. */
+/* Copy what codes are centred by: the caller's memory may go. */
 static gg_status
 place_mean(gg_index *index, const fill_layout *layout)
 {
@@ -361,7 +359,7 @@ place_mean(gg_index *index, const fill_layout *layout)
 	return gg_cuda_copy_in(copy, mean, dim * sizeof(float), index->stream.get(), NULL);
 }
 
-/* What makes codes, and walks by them. */
+/* Set what makes codes, and what walks by codes read. */
 static gg_status
 place_codes(gg_index *index, const fill_layout *layout)
 {
@@ -538,7 +536,7 @@ prepare_codes(gg_index *index)
 	return gg_ok();
 }
 
-/* Everything the walk reads beside the rows as given; view->n > 0. */
+/* Make everything that the walk reads beside the rows as given; view->n > 0. */
 static gg_status
 prepare(gg_index *index)
 {
@@ -587,7 +585,7 @@ prepare(gg_index *index)
 	return gg_ok();
 }
 
-/* The code of searches over this index. */
+/* Load the code of searches over this index. */
 static gg_status
 load_kernels(const gg_index *index)
 {
@@ -604,7 +602,7 @@ load_kernels(const gg_index *index)
 	return gg_ok();
 }
 
-/* unpack: the pivots came as a segment has them, not as node ids. */
+/* Make the index searchable.  unpack: pivots came as a segment has them, not as node ids. */
 static gg_status
 finish(gg_index *index, uint32_t n, bool unpack, const gg_control *control)
 {

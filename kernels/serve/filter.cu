@@ -9,7 +9,7 @@
  *				offsets these are bits of rows, and a second launch makes those of nodes, one thread
  *				per node.  Several small filters are evaluated one after the other while rows are at
  *				hand.  Where some of these have TIDs, each block first makes a table of them all.  A
- *				look at it says of a row which filters may have its TID.  The others leave it out.
+ *				look at it says which filters may have a row's TID.  Others leave the row out.
  * Shared		Counters, and that table: 16 kB.  Conditions and a few values are the kernel's
  *				parameter.  Longer lists of values are copied to device memory before.  So are TIDs:
  *				few of them by the batch's first launch (serve.cu), others by a copy of their own.
@@ -35,7 +35,7 @@
 #define TABLE_WORDS ((1u << TABLE_BITS) / 2)
 #define TABLE_BLOCKS_PER_SM 4	/* fewer blocks: each makes the table for itself */
 
-/* Bits of all filters of a launch, bytes: as many filters are evaluated together. */
+/* Bytes of bits of all filters of a launch, at most: they bound how many are evaluated together. */
 #define MOST_BITS ((uint64_t) 64 << 20)
 
 typedef struct filter_rows
@@ -43,7 +43,7 @@ typedef struct filter_rows
 	const uint64_t *heads;
 	const int64_t *words;
 	uint32_t	stride;			/* rows from one word's values to the next one's */
-	const uint32_t *end;		/* of the rows, at most stride; NULL: nrows */
+	const uint32_t *end;		/* the number of rows, at most stride; NULL: nrows */
 	uint32_t	nrows;
 } filter_rows;
 
@@ -192,7 +192,7 @@ has_mask(const filter_rows &rows, const FILTER &filter, const gg_condition &cond
 	return false;
 }
 
-/* Of a row whose column is not NULL. */
+/* Does a row match the condition?  Its column is not NULL. */
 template <typename FILTER>
 static __device__ __forceinline__ bool
 word_matches(const filter_rows &rows, const FILTER &filter, const gg_condition &condition,
@@ -206,8 +206,8 @@ word_matches(const filter_rows &rows, const FILTER &filter, const gg_condition &
 }
 
 /*
- * Which of ROWS rows match, THREADS apart, of which row is the first: a bit each.  match: of the
- * rows that may.
+ * Which of ROWS rows match, THREADS apart, of which row is the first: a bit each.  match: the bits
+ * of the rows that may.
  */
 template <typename FILTER>
 static __device__ __forceinline__ uint32_t
@@ -342,7 +342,7 @@ rows_with_tid(const uint64_t (&heads)[ROWS])
 	return rows;
 }
 
-/* matches: of each filter, 0 before. */
+/* Make bits of the rows that match.  matches: their number for each filter, 0 before. */
 template <typename FILTER, int MOST>
 __global__ void __launch_bounds__(THREADS)
 filter_rows_kernel(const __grid_constant__ filter_args<FILTER, MOST> args, uint32_t *bits,
@@ -457,7 +457,7 @@ search_filter_ready(void)
 	return error == cudaSuccess ? kernel_load((const void *) filter_nodes_kernel) : error;
 }
 
-/* TIDs that were not gathered. */
+/* Copy TIDs that were not gathered to the device. */
 static gg_status
 bring_tids(const gg_filter *filter, deep_scratch *scratch, cudaStream_t stream)
 {
@@ -467,7 +467,7 @@ bring_tids(const gg_filter *filter, deep_scratch *scratch, cudaStream_t stream)
 	return gg_ok();
 }
 
-/* What the filter has in host memory, brought to the device as far as it is no parameter. */
+/* Make a parameter of the filter; what does not fit into it is copied to the device. */
 static gg_status
 bring_filter(const filter_source *source, deep_scratch *scratch, any_filter *to,
 			 cudaStream_t stream)
@@ -503,7 +503,7 @@ blocks_for(const search_device *device, uint32_t items, uint32_t per_sm)
 	return blocks < most ? blocks : most;
 }
 
-/* Words of one filter's bits: those of nodes, and before them of rows where nodes have offsets. */
+/* Words of one filter's bits: of nodes, and behind them of rows where nodes have offsets. */
 static uint32_t
 bits_words(const gg_index *index)
 {
@@ -511,7 +511,7 @@ bits_words(const gg_index *index)
 					   (index->shape.offsets ? ((uint64_t) index->shape.rows + 31) / 32 : 0));
 }
 
-/* The filters and their count are set; room: filters that bits are made for when they must grow. */
+/* Queue args, whose filters and count are set; room: how many filters bits are grown for. */
 template <typename FILTER, int MOST>
 static gg_status
 queue_filters(const gg_index *index, filter_args<FILTER, MOST> *args, uint32_t room,

@@ -78,7 +78,7 @@ joins(const gg_index *a, bool a_measured, const gg_index *b, bool b_measured)
 	return search_group_joins(&a->view, &b->view) && a->shape.codes == b->shape.codes;
 }
 
-/* The lists that have rows into the copy, those that join one after the other; how many. */
+/* Put lists that have rows into the copy, those that join side by side; returns how many. */
 static uint32_t
 copy_lists(group_work *work, search_list *copies)
 {
@@ -106,7 +106,7 @@ copy_lists(group_work *work, search_list *copies)
 	return n;
 }
 
-/* One list by itself. */
+/* Queue one list by itself. */
 static gg_status
 queue_one(const group_work *work, uint32_t at)
 {

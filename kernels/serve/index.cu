@@ -94,7 +94,7 @@ search_cluster_for(const search_device *device, gg_search_mode mode, uint32_t nq
 	uint32_t	cluster = MAX_CLUSTER;
 	uint32_t	sms = (uint32_t) device->sms;
 
-	/* what is not here is searched as under GG_SEARCH_AUTO */
+	/* other modes are searched as under GG_SEARCH_AUTO */
 	if (mode == GG_SEARCH_SINGLE_CTA ||
 		(mode != GG_SEARCH_MULTI_CTA && nq > BLOCK_QUERIES_PER_SM * sms))
 		return 0;
@@ -116,7 +116,7 @@ choose_product(const search_view *view, const search_device *device, uint32_t nq
 	return cluster == 0 || bytes > used * SCORE_BYTES_PER_SM;
 }
 
-/* The mail of blocks that share a query, where they have no cluster. */
+/* Provide the mail of blocks that share a query, where they have no cluster. */
 gg_status
 search_mail(search_scratch *scratch, const search_device *device, cudaStream_t stream)
 {
@@ -129,7 +129,7 @@ search_mail(search_scratch *scratch, const search_device *device, cudaStream_t s
 	return gg_ok();
 }
 
-/* A walk that takes more shared memory than a block can have, whichever kernel does it. */
+/* GG_EUNSUPPORTED for a walk that takes more shared memory than a block can have. */
 static gg_status
 check_shared(const search_view *view, const search_launch *launch, const search_device *device,
 			 uint32_t cluster)
@@ -145,7 +145,7 @@ check_shared(const search_view *view, const search_launch *launch, const search_
 	return gg_ok();
 }
 
-/* Nodes of a walk's list that are measured by row, or would be. */
+/* How many nodes of a walk's list are measured by row, or would be if there were rows. */
 static uint32_t
 rerank_for(const gg_index *index, const gg_search_params *params)
 {
@@ -170,7 +170,7 @@ search_launch_for(const gg_index *index, const gg_search_params *params, uint32_
 	return launch;
 }
 
-/* The batch's queries in device memory. */
+/* Copy the batch's queries from slots to scratch->queries. */
 static gg_status
 gather(const gg_index *index, search_scratch *scratch, const search_batch *batch,
 	   cudaStream_t stream)
@@ -298,7 +298,7 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	return gg_ok();
 }
 
-/* Scratch memory of exact searches for k. */
+/* Provide scratch memory of exact searches for k. */
 gg_status
 search_exact_room(search_scratch *scratch, uint32_t k, const search_device *device,
 				  cudaStream_t stream)

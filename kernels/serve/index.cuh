@@ -36,20 +36,20 @@ typedef struct search_scratch
 	gg_cuda_buffer<uint32_t> greedy_arrived;
 } search_scratch;
 
-/* What deep lists take beside that, on demand. */
+/* What deep lists take beside search_scratch, on demand. */
 typedef struct deep_scratch
 {
 	gg_cuda_buffer<uint64_t> narrow;
-	gg_cuda_buffer<char> wide;	/* for a slab of so many rows, see deep.cu */
+	gg_cuda_buffer<char> wide;	/* for a slab of `slab` rows, see deep.cu */
 	uint32_t	slab = 0;
 	size_t		temp_bytes = 0;
-	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: those of the last filter */
-	gg_cuda_buffer<uint32_t> pruned;	/* of nodes, of each query */
+	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: of the last filters */
+	gg_cuda_buffer<uint32_t> pruned;	/* bits of nodes that prune.cu leaves, of each query */
 	gg_cuda_buffer<char> together;	/* see long_lists.cu */
 	gg_cuda_buffer<uint64_t> tids;	/* of one filter */
 	gg_cuda_buffer<uint64_t> gathered;	/* TIDs of a batch's filters that have few of them */
 	gg_cuda_buffer<int64_t> values;
-	/* How many rows filters leave of an index, see deep.cu */
+	/* these three: how many rows filters leave of an index, see note_matches() */
 	const gg_index *filtered = NULL;
 	const volatile uint64_t *told = NULL;
 	uint64_t	usual = 0;
@@ -75,7 +75,7 @@ public:
 	/* The buffer that is to be filled, once its last bytes have left. */
 	gg_status	buffer(char **memory);
 
-	/* After what was queued on stream() for that buffer. */
+	/* Called after copies from that buffer were queued on stream(). */
 	gg_status	sent();
 
 	cudaStream_t
@@ -84,7 +84,7 @@ public:
 		return stream_.get();
 	}
 
-	index_stage *next;			/* of those that nobody uses */
+	index_stage *next;			/* in the list of those that nobody uses */
 
 private:
 	void	   *memory_;
@@ -145,7 +145,7 @@ struct gg_index
 	}
 	~gg_index()
 	{
-		/* the stream may still be writing into it */
+		/* the stream may still be writing into the memory */
 		if (stream.get() != NULL)
 			(void) cudaStreamSynchronize(stream.get());
 		if (mapped != NULL)
@@ -163,9 +163,9 @@ struct gg_index
 };
 
 /*
- * The result of a call that pins host memory.  CUDA has one error for both kinds of memory; here
- * the host's is missing, or the limit of what a process may lock, and no copy that is evicted from
- * the device makes room for it.
+ * The result of a call that pins host memory.  CUDA has one error for both kinds of memory.  Here
+ * host memory is missing, or the process may lock no more of it, and evicting a copy from the
+ * device would make no room.
  */
 static inline gg_status
 gg_cuda_pin_status(cudaError_t error, const char *where, const char *what, size_t bytes)
@@ -181,7 +181,7 @@ gg_cuda_pin_status(cudaError_t error, const char *where, const char *what, size_
 	return status;
 }
 
-/* Room for count elements at least; what is queued on stream is done before the old memory goes. */
+/* Make room for count elements; what is queued on stream is done before the old memory goes. */
 template <typename T>
 static gg_status
 grow(gg_cuda_buffer<T> &buffer, uint64_t count, cudaStream_t stream)
@@ -193,26 +193,26 @@ grow(gg_cuda_buffer<T> &buffer, uint64_t count, cudaStream_t stream)
 	return buffer.allocate(count);
 }
 
-/* A batch to be queued: as search_launch has it, and what it is to be searched for. */
+/* A batch to be queued: queries and keys as in search_launch, and how they are searched. */
 typedef struct search_batch
 {
 	const float *queries;
 	uint32_t	nq;
 	uint64_t   *keys;
-	const search_slots *slots;	/* NULL: what is above is set; else nothing is */
+	const search_slots *slots;	/* NULL: queries and keys are set; else neither is */
 	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
 	uint32_t	beside;			/* queries of other streams that share the device with these */
 	uint32_t	filter_stride;	/* words from a query's filter to the next one's; 0: one for all */
-	const struct search_part *part;	/* exact searches: as prune.cuh has it, or NULL for all */
+	const struct search_part *part;	/* exact searches: see prune.cuh; NULL: all of it */
 } search_batch;
 
 /*
- * precision.cu: what float32 rows are walked in, as view.path; the scale of fp16, and the mean.
+ * precision.cu: set what float32 rows are walked in, view.path; for fp16 its scale, and the mean.
  * Rows and graph are on the device.
  */
 extern gg_status index_choose_path(gg_index *index);
 
-/* index.cu: one launch or a few on stream.  params are in range. */
+/* index.cu: queue a search, by one launch or a few.  params are in range. */
 extern gg_status search_queue(const gg_index *index, search_scratch *scratch,
 							  const gg_search_params *params, const search_batch *batch,
 							  cudaStream_t stream);
@@ -245,7 +245,7 @@ public:
 	group_scratch(const group_scratch &) = delete;
 	group_scratch &operator=(const group_scratch &) = delete;
 
-	/* Room for so many bytes in pinned memory and on the device; nothing uses it. */
+	/* Make room for so many bytes, pinned and on the device; nothing may be using the old. */
 	gg_status	reserve(size_t bytes);
 
 	char *
@@ -274,11 +274,11 @@ typedef struct search_group
 	uint32_t	beside;			/* as in search_batch */
 } search_group;
 
-/* group.cu: all lists but those without rows. */
+/* group.cu: queue all lists of a group but those without rows. */
 extern gg_status search_group_queue(const search_group *group, search_scratch *scratch,
 									group_scratch *own, cudaStream_t stream);
 
-/* A filter in host memory, and where its TIDs are on the device if they were gathered; or NULL. */
+/* A filter in host memory, and its TIDs on the device; NULL: none were gathered. */
 typedef struct filter_source
 {
 	const gg_filter *filter;
@@ -286,15 +286,15 @@ typedef struct filter_source
 } filter_source;
 
 /*
- * filter.cu: bits of the nodes that match, in scratch, and the number of rows that do, which is 0
- * before.  The filter was checked, and stays as it is until the launches have ended.
+ * filter.cu: find *bits of the nodes that match, in scratch, and *matches, the number of rows that
+ * do, which is 0 before.  The filter was checked, and stays as it is until the launches have ended.
  */
 extern gg_status search_filter_queue(const gg_index *index, const filter_source *filter,
 									 deep_scratch *scratch, unsigned long long *matches,
 									 const uint32_t **bits, cudaStream_t stream);
 /*
- * The same for several small filters, as many as go together at most: scratch's bits, of one filter
- * `stride` words behind those of the one before.
+ * The same for several small filters, at most search_filters_together().  They are in
+ * scratch->bits, each filter's *stride words behind those of the one before.
  */
 extern gg_status search_filters_queue(const gg_index *index, const filter_source *filters,
 									  uint32_t count, deep_scratch *scratch,
@@ -335,10 +335,10 @@ typedef struct deep_filters
 	uint32_t	count;			/* queries they are for */
 	const uint32_t *bits;		/* NULL: all nodes */
 	uint32_t	stride;			/* 0: one filter for all */
-	const unsigned long long *matches;	/* NULL, as bits */
+	const unsigned long long *matches;	/* rows of each filter; NULL where bits is */
 } deep_filters;
 
-/* deep.cu: the lists, then the ticket of each. */
+/* deep.cu: queue the lists, each followed by its ticket. */
 extern gg_status search_deep_queue(const gg_index *index, search_scratch *search,
 								   deep_scratch *scratch, const deep_batch *batch,
 								   cudaStream_t stream);
@@ -346,8 +346,8 @@ extern cudaError_t search_deep_ready(const search_view *view, const search_devic
 extern gg_status search_deep_open(cudaStream_t stream);
 
 /*
- * long_lists.cu: how many requests from `first` on it takes together, 0 if none, and their lists.
- * queries: copies of theirs, dim apart.
+ * long_lists.cu: how many requests from `first` on it takes together, 0 if none; and queue the
+ * lists of requests [first, end).  queries: copies of their queries, dim apart.
  */
 extern uint32_t search_long_together(const gg_index *index, const deep_batch *batch,
 									 uint32_t first);
@@ -369,19 +369,19 @@ shape_row_bytes(const gg_shape *shape)
 }
 
 /*
- * write.cu: bytes [offset, offset + bytes) of the rows as they lie side by side, on the index's
- * stream; done when it returns.
+ * write.cu: copy bytes [offset, offset + bytes) of the rows as they lie side by side, on the
+ * index's stream; done when it returns.
  */
 extern gg_status index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
 								 const gg_control *control);
 
-/* codes of n rows from `first` on; `from` is as search/codes.h has it. */
+/* fill.cu: queue codes of n rows from `first` on; from, stride: see code_rows in search/codes.h. */
 extern gg_status index_code_rows(gg_index *index, const char *from, size_t stride, uint64_t first,
 								 uint32_t n, cudaStream_t stream);
 
 /*
- * fill.cu: the device that calls of this thread go to from here on; what was found out about it is
- * kept.
+ * fill.cu: *device becomes the one that calls of this thread go to from here on; what was found out
+ * about it is kept.
  */
 extern gg_status search_device_find(search_device *device);
 

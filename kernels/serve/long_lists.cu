@@ -31,7 +31,7 @@
 #include "../search/query.cuh"
 #include "index.cuh"
 
-/* Keys of the queries of a round. */
+/* Bytes of the keys of the queries of a round. */
 #define ROUND_BYTES ((uint64_t) 64 << 20)
 
 /*
@@ -45,7 +45,7 @@
 /* Measuring a row that prune.cu leaves costs so many rows of the sample: an estimate. */
 #define SAMPLE_WEIGHT 4
 
-/* Of all queries whose lists of bounds are made at once. */
+/* Rows whose keys have room, of all queries whose lists of bounds are made at once. */
 #ifndef BOUNDED_ROWS			/* the emulated device has fewer rows */
 #define BOUNDED_ROWS ((uint32_t) 1 << 23)
 #endif
@@ -66,8 +66,8 @@ typedef struct sort_args
 } sort_args;
 
 /*
- * Grid: y over the queries.  Keys up to the threshold: k, or fewer where there are no more.  count:
- * as in digit_search.
+ * Grid: y over the queries.  Pick the keys up to the threshold: k, or fewer where there are no
+ * more.  count: as in digit_search.
  */
 __global__ void __launch_bounds__(PICK_THREADS)
 pick_kernel(const uint64_t *keys, uint64_t keys_stride, uint32_t count, uint32_t k,
@@ -98,7 +98,7 @@ pick_kernel(const uint64_t *keys, uint64_t keys_stride, uint32_t count, uint32_t
 	}
 }
 
-/* k up to a power of two. */
+/* k rounded up to a power of two, at least 32. */
 static __host__ __device__ __forceinline__ uint32_t
 room_for(uint32_t k)
 {
@@ -109,7 +109,7 @@ room_for(uint32_t k)
 	return room;
 }
 
-/* A block per query. */
+/* Sort each query's keys and answer, by a block per query. */
 __global__ void __launch_bounds__(SORT_THREADS)
 sort_kernel(const __grid_constant__ sort_args args, const __grid_constant__ search_slots slots)
 {
@@ -185,7 +185,7 @@ layout_for(uint32_t n)
 	return layout;
 }
 
-/* Memory for rows of this index and smaller ones; states are 0. */
+/* Provide memory of this layout, and of smaller ones; states are 0. */
 static gg_status
 provide(deep_scratch *scratch, const long_layout *layout, cudaStream_t stream)
 {
@@ -209,7 +209,7 @@ typedef struct long_search
 	uint32_t   *bits;			/* nq x a bit a row */
 } long_search;
 
-/* The k-th smallest key of each query among one word of rows in `step`: no nearer than the k-th. */
+/* Find each query's k-th smallest key in one word of rows in `step`: no nearer than that of all. */
 static gg_status
 queue_sample(const long_search *search, uint32_t step, cudaStream_t stream)
 {
@@ -249,8 +249,8 @@ queue_sample(const long_search *search, uint32_t step, cudaStream_t stream)
 }
 
 /*
- * The k least of the keys of `some` queries, in no order.  stride: from one query's keys to the
- * next one's, and how many they are at most; count: as in digit_search.
+ * Pick the k least of the keys of each of `some` queries, in no order.  stride: from one query's
+ * keys to the next one's, and how many they are at most; count: as in digit_search.
  */
 static gg_status
 queue_pick(const long_search *search, uint32_t first, uint32_t some, uint64_t stride,
@@ -278,7 +278,7 @@ queue_pick(const long_search *search, uint32_t first, uint32_t some, uint64_t st
 	return gg_ok();
 }
 
-/* The k nearest of the rows whose bits are set, in no order. */
+/* Pick the k nearest of the rows whose bits are set, in no order. */
 static gg_status
 queue_picks(const long_search *search, cudaStream_t stream)
 {
@@ -306,7 +306,7 @@ queue_picks(const long_search *search, cudaStream_t stream)
 	return gg_ok();
 }
 
-/* Bounds of the rows that match, and the k least of them, in no order. */
+/* Make bounds of the rows that match, and pick the k least of them, in no order. */
 static gg_status
 queue_bounds(const long_search *search, const deep_query *wanted, const deep_filters *filters,
 			 cudaStream_t stream)
@@ -345,7 +345,7 @@ queue_bounds(const long_search *search, const deep_query *wanted, const deep_fil
 	return gg_ok();
 }
 
-/* The lists from their keys to the callers, the batch's queries from first on. */
+/* Sort the picked keys, and answer the batch's queries from first on. */
 static gg_status
 queue_sort(const long_search *search, const deep_batch *batch, uint32_t first,
 		   const deep_filters *filters, cudaStream_t stream)

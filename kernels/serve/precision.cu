@@ -12,8 +12,8 @@
  *						distance from the mean, squares of distances are wrong by a quarter, and
  *						soon all rows of it look alike.  That is no harm while the cluster fits a
  *						list.  50 clusters of 204 rows had recall 0.28 at itopk 64, and 1 from 512
- *						on.  WALK_FLOAT_L2 sums differences, which lose nothing.  So does fp16 under
- *						L1, and loses by its rounding.  Under inner product and cosine float32
+ *						on.  WALK_FLOAT_L2 sums differences, which lose nothing.  fp16 under L1 does
+ *						so, too, but loses by its rounding.  Under inner product and cosine float32
  *						loses as much.
  *
  * Oracle		the CPU engine's walk over the same graph: test_cuda_search, "wide values" and
@@ -28,7 +28,7 @@
 #define TIGHT_SAMPLE 1024u
 #define TIGHT_SHARE (1.0 / 32)
 
-/* Mean of every count/SAMPLE_ROWS-th row: 32 columns a block, always in the same order. */
+/* Mean of up to SAMPLE_ROWS rows, evenly spread: 32 columns a block, always in the same order. */
 __global__ void __launch_bounds__(1024)
 mean_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, float *mean)
 {
@@ -57,8 +57,8 @@ mean_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, float *me
 }
 
 /*
- * largest: bits of the largest |x - mean|; sums[0], sums[1]: of log2 |x - mean| and the number of
- * elements that are not 0.  All start at 0.
+ * largest: bits of the largest |x - mean|; sums[0]: of log2 |x - mean| over the elements where it
+ * is not 0; sums[1]: their number.  All start at 0.
  */
 __global__ void __launch_bounds__(256)
 range_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const float *mean,
@@ -106,8 +106,8 @@ range_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const fl
 
 /*
  * Of count rows, evenly spread, count into *tight those with a cluster around them that a walk
- * cannot look into: three quarters of their first edges, 32 at most, lead to rows nearer than
- * resolution, which is of squares and of their distance from the mean.
+ * cannot look into: three quarters of their first edges, 32 at most, lead to rows whose squared
+ * distance is below resolution times the row's from the mean.
  */
 __global__ void __launch_bounds__(256)
 tight_kernel(const __grid_constant__ search_view view, const float *mean, float resolution,

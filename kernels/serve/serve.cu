@@ -201,7 +201,7 @@ done_of(const gg_server *server, char *region, const gg_serve_batch *batch, uint
 	return (uint32_t *) (slots + batch->slots[i] * layout->slot_bytes + layout->done) + batch->list;
 }
 
-/* No rows: nothing for the device to do. */
+/* Answer a batch where there are no rows: the device has nothing to do. */
 static void
 answer_nothing(const gg_server *server, const gg_serve_batch *batch)
 {
@@ -242,9 +242,9 @@ walks_beside(const gg_server *server, uint32_t queue)
 }
 
 /*
- * The batch could not be queued.  Of several launches the first may run: what it writes must not
- * come after the refusal, and how it ends tells whether the device is lost, for an error that
- * sticks is what every call returns.
+ * Wait where a batch could not be queued, and return why, or GG_EDEVICE.  Of several launches the
+ * first may run: what it writes must not come after the refusal, and how it ends tells whether the
+ * device is lost, for an error that sticks is what every call returns.
  */
 static gg_status
 give_up(const gg_status *status, cudaStream_t stream)
@@ -283,7 +283,7 @@ check_ordinal(const gg_server *server, const gg_index *index)
 	return gg_ok();
 }
 
-/* The batch's queries, answers and words, by the slots of its requests. */
+/* Describe the batch's queries, answers and words, by the slots of its requests. */
 static void
 describe_slots(const gg_server *server, const gg_serve_batch *batch, search_slots *slots)
 {
@@ -306,7 +306,7 @@ describe_slots(const gg_server *server, const gg_serve_batch *batch, search_slot
 	memset(slots->ticket + count, 0, (GG_SERVE_MAX_BATCH - count) * 4);
 }
 
-/* A batch of walks, or of exact searches. */
+/* Queue a batch of walks, or of exact searches. */
 static gg_status
 queue_search(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch,
 			 search_batch *queued)
@@ -324,7 +324,7 @@ queue_search(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_
 	return gg_ok();
 }
 
-/* One query of each of several requests. */
+/* Queue one query of each of several requests. */
 static gg_status
 queue_several(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
 {
@@ -349,7 +349,7 @@ room_for(uint32_t count)
 	return room;
 }
 
-/* The queries of a request to device memory. */
+/* Copy the queries of a request to device memory. */
 static gg_status
 bring_queries(gg_server *server, uint32_t queue, const gg_request *request)
 {
@@ -363,7 +363,7 @@ bring_queries(gg_server *server, uint32_t queue, const gg_request *request)
 	return gg_ok();
 }
 
-/* Many queries of one request: these to device memory, the search, the ticket. */
+/* Queue many queries of one request: their copy to device memory, the search, the ticket. */
 static gg_status
 queue_many(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
 {
@@ -396,7 +396,7 @@ describe_deep(const gg_server *server, const gg_request *request, uint32_t list)
 		.matches = (uint64_t *) (server->seen + matches),
 		.told = (const uint64_t *) (server->place.region + matches),
 		.filter = filter,
-		/* they are gathered if they are so few */
+		/* TIDs are gathered if they are so few */
 		.tids = request->count == 1 && request->tids != 0 && filter->ntids <= GG_SHORT_TIDS ?
 			(const uint64_t *) (server->seen + request->tids) : NULL,
 	};
@@ -418,7 +418,7 @@ queue_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_ba
 	return search_deep_queue(index, &to->scratch, &to->deep, &deep, to->stream);
 }
 
-/* Deep lists of many queries of one request, as many at a time as those of several requests. */
+/* Queue deep lists of many queries of one request, GG_SERVE_MAX_DEEPS at a time. */
 static gg_status
 queue_many_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
 {
@@ -466,7 +466,7 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 		answer_nothing(server, batch);
 		return gg_ok();
 	}
-	/* current already, but for the first call of a thread */
+	/* the device is current already, but for the first call of a thread */
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
 	server->queues[queue].count = 0;
 	if (gg_request_way(batch->requests[0], batch->list) == GG_WAY_DEEP)
@@ -479,7 +479,7 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 	return status.code == GG_OK ? status : give_up(&status, server->queues[queue].stream);
 }
 
-/* Every index of a group can be asked for what it is; *any: one has rows. */
+/* Check that every index of a group can be asked for what it is; *any: one has rows. */
 static gg_status
 check_members(const gg_server *server, const gg_serve_group *group, bool *any)
 {

@@ -63,7 +63,7 @@ index_stage::sent()
 	return gg_ok();
 }
 
-/* One that nobody uses, or a new one; NULL when there is no pinned memory to be had. */
+/* Take a stage that nobody uses, or a new one; NULL when there is no pinned memory to be had. */
 static index_stage *
 take_stage(gg_index *index)
 {
@@ -99,7 +99,7 @@ leave_stage(gg_index *index, index_stage *stage)
 
 /* ---- rows ------------------------------------------------------------------------ */
 
-/* Rows, or codes of them, of so many bytes each, and so many apart. */
+/* Rows, or codes of them, of `row` bytes each, `stride` bytes apart. */
 typedef struct row_area
 {
 	char	   *memory;
@@ -128,7 +128,7 @@ typedef struct row_piece
 	size_t		rows;
 } row_piece;
 
-/* The first of bytes bytes at offset of the rows as they lie side by side; at most limit. */
+/* The first piece, of at most limit bytes, of `bytes` bytes at offset of rows side by side. */
 static row_piece
 first_piece(const row_area *area, uint64_t offset, uint64_t bytes, uint64_t limit)
 {
@@ -192,7 +192,7 @@ index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t byt
 	return copy_pieces(&area, offset, from, bytes, control, index->stream.get());
 }
 
-/* Rows that stay in host memory. */
+/* Copy rows that stay in host memory. */
 static void
 keep_rows(const gg_index *index, uint64_t offset, const char *from, uint64_t bytes)
 {
@@ -212,8 +212,8 @@ keep_rows(const gg_index *index, uint64_t offset, const char *from, uint64_t byt
 }
 
 /*
- * Codes of rows that stay nowhere: the device reads them where they pass through pinned memory.
- * Done when it returns.
+ * Make codes of rows that stay nowhere: the device reads them where they pass through pinned
+ * memory.  Done when it returns.
  */
 static gg_status
 stage_codes(gg_index *index, index_stage *stage, uint64_t first, const char *from, uint64_t n)
@@ -241,7 +241,7 @@ stage_codes(gg_index *index, index_stage *stage, uint64_t first, const char *fro
 	return gg_ok();
 }
 
-/* The same by way of pinned memory; done when it returns. */
+/* Copy rows to the device by way of pinned memory; done when it returns. */
 static gg_status
 stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const char *from,
 		   uint64_t bytes)
