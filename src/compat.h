@@ -443,7 +443,7 @@ GgTimestampToLocal(Timestamp timestamp, int *overflow)
 #define GgNumberOfGroup(table, entry)	((uint64 *) &(entry)->additional)
 #endif
 
-/* A run condition, where a WindowAgg ends if it fails: number op operand, or operand op number. */
+/* A condition by whose failure a WindowAgg's run ends: number op operand, or operand op number. */
 typedef struct GgRunCondition
 {
 	Oid			opno;
@@ -772,7 +772,7 @@ GgWriteRun(Relation rel, BlockNumber start, Page *pages, int npages,
 		int			count = (int) Min(npages, RELSEG_SIZE - start % RELSEG_SIZE);
 
 #if PG_VERSION_NUM >= 170000
-		/* smgr fails with more than PG_IOV_MAX, as for a write across files; it may be but 16 */
+		/* smgr fails with more than PG_IOV_MAX (16 on some systems), as for a write across files */
 		count = Min(count, PG_IOV_MAX);
 		smgrwritev(RelationGetSmgr(rel), MAIN_FORKNUM, start, (const void **) pages, count, true);
 #else

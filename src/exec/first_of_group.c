@@ -2,7 +2,7 @@
  * first_of_group.c
  *		The executor's node for the first rows of each group, in the order in which rows come.
  *
- * Rows of a group that has had all of its own are passed over.  Equal is what the operators of
+ * Rows of a group that has had enough are passed over.  Equal is what the operators of
  * GROUP BY, DISTINCT ON or PARTITION BY call so; NULLs are one group.  Groups are kept until the
  * scan ends: no more of them than rows were returned.  Where the node has a column more than its
  * child, that is the row's number in its group, from 1 on.

@@ -300,7 +300,7 @@ CountUnanswered(PartitionsState *node)
 
 /*
  * With gpugraph.target_recall each index has a list of its own length.  All share as many distances
- * as the longest of these lists has, or one for LIMIT.
+ * as the longest of these has, or a walk for LIMIT if that has more.
  */
 static void
 AimTogether(PartitionsState *node, int nscans)
@@ -475,7 +475,7 @@ BeginCore(const MergeAppend *plan, List *children, EState *estate, int eflags)
 	return ExecInitNode((Plan *) merge, estate, eflags);
 }
 
-/* List the partitions that are left where the plan begins: valid, unless they are pruned later. */
+/* List the partitions that are left when the plan begins.  All are valid if no pruning follows. */
 static void
 ListPartitions(PartitionsState *node, const MergeAppend *merge, List *children)
 {
@@ -516,7 +516,7 @@ InitQuery(PartitionsState *node)
 }
 
 /*
- * Does a parallel plan measure its nodes?  Workers then report on nodes that the leader has, too.
+ * Does a parallel plan measure its nodes?  Workers then report on nodes that the leader must have.
  */
 static bool
 TellsAllNodes(const EState *estate)

@@ -45,7 +45,7 @@ PlansAreSteady(const PlannedStmt *stmt, const List *plans)
 	return true;
 }
 
-/* Is what only this kind of node has steady: expressions, children?  An unknown kind is not. */
+/* Is what a node has beside target list, filter and subtrees steady?  Unknown nodes are not. */
 static bool
 NodeIsSteady(const PlannedStmt *stmt, const Plan *plan)
 {

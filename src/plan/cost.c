@@ -464,7 +464,7 @@ BoundedTime(const IndexShape *shape, const Nodes *of, double share)
 
 /*
  * DeviceTime() under a filter where the device has codes alone: a walk, of which the backend
- * measures what matches, if the index has rows, and hands out half; else bounds, or the CPU.
+ * measures what matches, if the index has rows, and hands out half.  No walk: bounds, or the CPU.
  */
 static double
 FilteredCodesTime(const IndexShape *shape, const Nodes *of, double share)

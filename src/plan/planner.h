@@ -44,8 +44,8 @@ extern double GgDeviceExactTime(double nodes, double words, double matching, dou
 extern Selectivity GgWithinDistance(PlannerInfo *root, IndexOptInfo *index, const Expr *order);
 
 /*
- * Microseconds for a row's distance and sort, and core's charge for one.  column_pages: a vector's.
- * filtered: rows that pass all conditions.  within: as above.  limit: not above 0: not known.
+ * Microseconds to measure and sort a row, and core's charge for one.  column_pages: of a vector in
+ * the table.  filtered: rows that pass all conditions.  within: as above.  limit: above 0 if known.
  */
 extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
 extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered,

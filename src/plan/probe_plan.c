@@ -486,8 +486,8 @@ HasExecParam(Node *node, void *context)
  * the part for a LIMIT that is NULL, or that part alone?
  *
  * The condition stays where it has a parameter that the partition's plan may not have without it:
- * core would forget to prune anew, or not bring the parameter to parallel workers.  The plan of a
- * query's only table has the query anyway, as its order.
+ * core would forget to prune anew, or not bring the parameter to parallel workers.  Where there is
+ * no other table, the plan certainly has q, by which it is ordered.
  */
 static bool
 IsLeftover(PlannerInfo *root, const RestrictInfo *rinfo)

@@ -382,8 +382,8 @@ GgKeepSets(Query *query)
 /* ---- plans ----------------------------------------------------------------- */
 
 /*
- * The time of a LIMIT's plan.  Where a join drops rows that come in the order of a distance, it
- * goes by how many come until the LIMIT has its own; 0 where no join drops any.
+ * The time of a LIMIT's plan.  Where an index brings rows in the order of a distance, it is 0
+ * without a join, and else goes by how many come until the LIMIT has its own.
  */
 static double
 TimeOf(const Limit *limit)
