@@ -345,7 +345,7 @@ ListsToWalk(GgScanOpaque *so, uint32 *itopk)
 	return walked;
 }
 
-/* Rows that are read from the table, with or without LIMIT; else those of LIMIT, 0: not known. */
+/* Rows to read from the table, more than LIMIT and known without it; else LIMIT's, 0: not known. */
 static uint32
 LimitedRows(const GgScanOpaque *so)
 {

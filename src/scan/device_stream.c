@@ -394,7 +394,7 @@ IsHalfUsed(const GgScanOpaque *so, const GgStream *stream)
 	return so->mode != GG_ITERATIVE_OFF && state->next_key * 2 > state->asked;
 }
 
-/* A distance that no row is nearer than, of those not measured yet and not before this key. */
+/* A lower bound of the distances of rows that are not measured yet and not before this key. */
 static double
 BoundOf(const DeviceStream *state, uint64 key)
 {

@@ -418,7 +418,7 @@ GgTakeAhead(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 	const AheadGroup *group;
 	uint32		place;
 
-	/* another filter may ask for other lists: what is noted stays until half of the queries miss */
+	/* another filter may ask for other lists: what is noted stays until more than half miss it */
 	if (!IsOfNoted(ahead, &so->device.ref) ||
 		(!IsNoted(ahead, ask) && ++ahead->missed * 2 > ahead->count))
 		Note(so, ask);

@@ -5,8 +5,8 @@
  * Statistics say nothing of distances.  So where a condition on the distance has constants alone,
  * the first list of a walk is read: mostly it ends beyond the distance, and what is within is
  * counted.  Where it does not, a sample of the index's rows is measured, evenly spread over the
- * segments.  A device walks with a longer list (GG_LOOK_LIST), which takes less than a millisecond,
- * while a sample of rows that are in no cache takes as much.
+ * segments.  A device walks with a longer list (GG_LOOK_LIST): that takes less than a millisecond,
+ * which is what a sample takes of rows that are in no cache.
  *
  * The scan's rows are looked at by nobody, so that it is in no counter and in no sample of queries,
  * and takes no predicate lock.  An error is left to the executor, which may never come to it.
@@ -120,7 +120,7 @@ CountOfScan(IndexScanDesc scan, bool *all)
 	return count;
 }
 
-/* The share of the segments' rows that is within, by the scan's first lists; below 0: not known. */
+/* The share of the segments' rows within, by first lists or a sample; below 0: not known. */
 static double
 ShareOf(IndexScanDesc scan)
 {

@@ -40,7 +40,7 @@
  * Tried: the same for walks by rows.  Pins alone gain nothing (30.0 and 30.1 us), both gain 7 us of
  * some 300 that the query takes, and want the walk's list from the engine.
  *
- * This serves heap tables, whose pages are known, and segments whose nodes have one row each.
+ * This serves heap tables, whose page layout is known, and segments whose nodes have one row each.
  */
 #include "scan/scan.h"
 

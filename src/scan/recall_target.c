@@ -2,9 +2,9 @@
  * recall_target.c
  *		The candidate list that gpugraph.target_recall takes.
  *
- * Which form answers is known only when the device was looked up.  So a scan begins with the list
- * of the CPU's form, takes that of the device's when one is asked (device_ask.c), and the CPU's
- * once more where the device does not answer.
+ * Which form answers is known only once the device has been looked up.  So a scan begins with the
+ * list of the CPU's form, takes that of the device's form when one is asked (device_ask.c), and the
+ * CPU's once more where the device does not answer.
  *
  * Under a filter the rows that match are among more of the nearest.  So the list is that of as many
  * rows as are expected to be passed, which is right where the condition does not go by the

@@ -292,8 +292,8 @@ GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places)
 }
 
 /*
- * Of the rows that LIMIT takes each stream has its share.  It is not known how many of the rows
- * that match the executor drops.
+ * Of the rows that LIMIT takes each stream has its share.  How many rows that match are dropped by
+ * the executor is not known.
  */
 static double
 NodesWanted(const GgScanOpaque *so, const GgStream *stream)

@@ -48,7 +48,7 @@ GgNodeMatches(GgScanOpaque *so, GgStream *stream, uint32 node)
 	return (stream->matching[node / 64] >> (node % 64) & 1) != 0;
 }
 
-/* Does this row of a node that matches match, too?  Its TID is left to GgTidMatches(). */
+/* A node matches when one of its rows does.  Does this row?  Its TID is left to GgTidMatches(). */
 static inline bool
 GgMayMatch(GgScanOpaque *so, GgStream *stream, uint32 row)
 {

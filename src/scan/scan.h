@@ -201,7 +201,7 @@ struct GgScanOpaque
 	GgReason	reason;			/* which engine answers, and why */
 	GgDeviceAnswer device;
 	uint32		expected;		/* rows to hand out, where the executor filters; 0: not known */
-	uint32		limit;			/* rows that LIMIT takes, where nothing filters; 0: not known */
+	uint32		limit;			/* rows of LIMIT, where the executor drops none; 0: not known */
 	bool		one_of_many;	/* other scans have rows for the same LIMIT */
 	const struct LimitState *above; /* the LIMIT that counts the rows which come to it; or NULL */
 	int64		passed_before;	/* rows that had come to that LIMIT before the scan began */

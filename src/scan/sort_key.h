@@ -31,7 +31,7 @@
 #define GG_KEY_EXACT		0x1	/* the order is to be strict, and that of the operator's values */
 #define GG_KEY_OTHER		0x2	/* the key is not the distance itself, or a node groups rows */
 #define GG_KEY_NULLS_FIRST	0x4	/* rows with NULL vectors come first */
-#define GG_KEY_NANS_FIRST	0x8	/* zero vectors come first, behind NULL ones */
+#define GG_KEY_NANS_FIRST	0x8	/* zero vectors come first, but behind NULL ones that do */
 #define GG_KEY_RANGE		0x10	/* no order: all rows within a distance (range_path.c) */
 #define GG_KEY_FEW			0x20	/* of that range a few rows may be all that is asked for */
 #define GG_KEY_MARKS		0x3F

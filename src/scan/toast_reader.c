@@ -113,7 +113,7 @@ GgFindToast(GgToastReader *reader, Datum value, GgToastValue *found)
 	return true;
 }
 
-/* Add the chunk in the slot to a value that has `done` bytes of `size`.  False: it does not fit. */
+/* Add the chunk in the slot to a value that has `done` bytes of `size`.  False: not as expected. */
 static bool
 AddChunk(TupleTableSlot *slot, int32 expected, char *data, uint32 *done, uint32 size)
 {

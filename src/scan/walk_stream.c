@@ -134,7 +134,7 @@ RowsWanted(const GgScanOpaque *so, const GgStream *stream)
 	return (uint32) Min(GgRowsToTake(half, so->limit, stream->handed), stream->itopk);
 }
 
-/* How many nodes of the list are measured by row, at most, before the scan takes those? */
+/* How many nodes of the list are measured by row, at most, before the scan takes RowsWanted()? */
 static uint32
 RerankSize(const GgScanOpaque *so, const GgStream *stream)
 {
