@@ -40,8 +40,8 @@ extern void GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMet
 extern void GgDrainUpload(GgBuildDevice *device);
 
 /*
- * Complete the device's rows after gaps were closed, by a new copy if there are more than expected.
- * False when the graph must be built from host memory: there was no copy, or the device failed.
+ * Complete the device's rows after gaps were closed, by a new copy if more came than expected, or,
+ * halved, if there is none.  False: there is none or it failed, so the host's rows are to be used.
  */
 extern bool GgCompleteUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta);
 

@@ -97,7 +97,7 @@ extern void GgBeginRound(GgScan *scan, bool first);
 /* After GgScanHeap() the leader waits for the workers.  True: some have rows for a next round. */
 extern bool GgWorkersGoOn(GgScan *scan);
 
-/* This process does not scan (any more); it saw heap_rows.  A worker then helps to the end. */
+/* This process does not scan (any more); it saw heap_rows.  A worker with areas then helps on. */
 extern void GgLeaveScan(GgScan *scan, double heap_rows);
 extern void GgHelpToTheEnd(GgScan *scan);
 

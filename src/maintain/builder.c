@@ -165,7 +165,7 @@ BuildHere(GgMerge *merge)
 	GgCheckStatus(&status, "merging segments of a gpugraph index");
 }
 
-/* Learn the edges of the index's sample, if it has one.  A graph that is built anew has none. */
+/* Learn the edges of the index's sample, if it has one, unless (anew) it is to forget them. */
 static void
 LearnMerged(GgMerge *merge)
 {

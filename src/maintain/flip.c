@@ -303,7 +303,7 @@ HasInputs(const GgMerge *merge, const GgMetaPageData *meta)
 #define BUSY_LOOK_MS		20
 
 /*
- * Bring the merged segment to the devices that have the index before the flip, so no query is left
+ * Before the flip bring the merged segment to the devices that have the index, so no query is left
  * to the CPU.  A background worker does not lock the index meanwhile.  False: inputs are gone.
  */
 static bool

@@ -47,7 +47,7 @@ extern bool GgWasAskedAgain(Oid index, bool *shrink);
 /* Has a scan asked for a measurement of its recall since the last look? */
 extern bool GgWasAskedToCalibrate(Oid index);
 
-/* Does an index wait for a worker that may begin by now? */
+/* Does an index wait for a worker, and may its merge begin by now? */
 extern bool GgOthersWait(void);
 
 /*

@@ -46,7 +46,7 @@ typedef struct GgMergeTarget
 
 	/*
 	 * Merges call it with the rows or, writing, the pages that are done so far, and total 0;
-	 * GgLearnEdges(), which needs it, with nodes or pages, and how many there are.  NULL: none.
+	 * GgLearnEdges(), which needs it, with nodes or pages, and their total.  NULL: nobody looks.
 	 */
 	void		(*report) (GgMergePhase phase, uint64 done, uint64 total);
 
@@ -69,7 +69,7 @@ extern void GgOpenMergeTarget(GgMergeTarget *target, const char *function, Oid i
 
 /*
  * Begin and end a slice.  ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where the
- * index was changed, dropped or stays locked, or a session wants the database for itself.
+ * index was changed, dropped or is locked, its table stays locked, or a session wants the database.
  */
 extern void GgBeginSlice(GgMergeTarget *target);
 extern void GgEndSlice(GgMergeTarget *target);

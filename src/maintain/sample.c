@@ -391,7 +391,7 @@ SampleOf(Sources *sources, Likeness likeness)
 		HeapTuple	other = lfirst(cell);
 		Form_pg_index form = (Form_pg_index) GETSTRUCT(other);
 
-		/* a session that builds it anew has its lock, and its file goes at the end: pass over it */
+		/* pass over one that another session builds anew: it has the lock until the file goes */
 		if (sample != NULL || form->indexrelid == RelationGetRelid(sources->index) ||
 			!form->indisvalid || !HaveSameKey(sources->row, other) ||
 			!ConditionalLockRelationOid(form->indexrelid, AccessShareLock))

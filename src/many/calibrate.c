@@ -43,7 +43,7 @@
 /* A longer list is not tried once no more than this is missed. */
 #define LEAST_MISSED		0.0003
 
-/* So many indexes are measured by turns.  Others wait until one is done, or rests for STALE_MS. */
+/* So many indexes are measured by turns.  Others wait until one, done or not, rests STALE_MS. */
 #define MOST_MEASURED		8
 #define STALE_MS			60000
 
@@ -356,8 +356,8 @@ BeginLength(int length)
 }
 
 /*
- * Note the bound of a length and, until they are tried, of longer ones; the first of shorter ones,
- * too.  By rows a device has the lesser of its own, whose lengths soon end, and of the CPU's.
+ * Note a bound for this length, and for longer ones until they are tried; the first one also for
+ * shorter ones.  By rows a device has the lesser of its own, which soon ends, and of the CPU's.
  */
 static void
 NoteBound(int k, double bound)

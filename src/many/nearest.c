@@ -37,7 +37,7 @@ GgVectorValues(Datum value, bool is_half, uint32 *dim)
 	return values;
 }
 
-/* The centroids that `function` returns, as the type vector of the called function's extension. */
+/* The centroids that `function` returns, of type vector of the called function's extension. */
 static const GgCentroids *
 CentroidsFor(FunctionCallInfo fcinfo, Oid function, Oid table)
 {
