@@ -150,7 +150,7 @@ ShareLists(const GgResidentRef *ref, const gg_request *request, GgShare *shares)
 	return n - 1;
 }
 
-/* Have devices that hold the same share a request's queries, each for all lists; count them. */
+/* Let devices with the same contents share a request's queries, each for all lists; count them. */
 static int
 ShareQueries(const GgResidentRef *ref, GgShare *shares)
 {

@@ -44,7 +44,7 @@ CertainBytes(void)
 	return least == PG_UINT64_MAX ? LOOK_BYTES : least / LOOK_SHARE;
 }
 
-/* The place of the device of builds that use one: CUDA's first; -1: not of the service. */
+/* The place of CUDA's first device, which a build with one device uses; -1: not of the service. */
 static int
 PlaceInUse(const gg_engine *engine)
 {

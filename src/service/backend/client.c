@@ -242,7 +242,7 @@ Await(GgShare *share, uint64 start, bool learn)
 
 /* ---- the query -------------------------------------------------------------- */
 
-/* This process's slot with the device, and its next ticket; NULL: the slot is not free. */
+/* This process's slot with the device, and its next ticket; NULL: none, or it is not free. */
 static GgSlot *
 OwnSlot(GgDevice *device, uint64 *ticket)
 {
@@ -488,7 +488,7 @@ GgFallBack(Relation index, GgReason reason)
 	GgRequireDevice(index, reason);
 
 	/*
-	 * it is normal that an index is not on a device, or on its way there, or has codes alone; where
+	 * it is normal that an index is not on a device, is on its way there, or has codes alone; where
 	 * no device works, the workers log why
 	 */
 	if (GgIsChoice(reason) || reason == GG_REASON_NO_SERVICE || reason == GG_REASON_LOADING ||

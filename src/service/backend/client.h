@@ -29,7 +29,7 @@ typedef struct GgShare
 } GgShare;
 
 /*
- * Begin a request: fill this process's slot with the device, but for where queries and keys lie.
+ * Begin a request: fill this process's slot with the device, but for where its parts lie.
  * False: *reason says why not.  A request that is not posted need not be undone, but for the chunk.
  */
 extern bool GgAskBegin(GgShare *share, const gg_request *request, GgReason *reason);

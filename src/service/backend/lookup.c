@@ -345,8 +345,8 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 
 /*
  * Is a device's copy better than the best one so far?  A usable one is better than any other.  Of
- * two usable ones gpugraph_prewarm() takes the one that is up to date.  Else the better one is no
- * part, or has more segments, or has rows of more of them, or has fewer queries to answer.
+ * two usable ones gpugraph_prewarm() takes the one that is up to date.  Else these count, in turn:
+ * to be no part, more segments, more of them with rows, fewer queries for the device's speed.
  */
 static bool
 IsBetter(const Copy *copy, const Copy *best, GgAsker asker)

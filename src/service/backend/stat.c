@@ -97,7 +97,7 @@ FindCounters(uint64 key)
 
 	if (found != NULL)
 		return found;
-	/* make its entry now: PostgreSQL makes it some time after the query, if at all */
+	/* make the index's entry now: PostgreSQL makes it some time after the query, if at all */
 	(void) pgstat_get_entry_ref(PGSTAT_KIND_RELATION, MyDatabaseId, (Oid) key, true, NULL);
 	for (int i = 0; i < MAX_PROBES && full; i++)
 		GiveBack(&stats->slots[(start + i) % gg_service->index_slots]);
@@ -320,7 +320,7 @@ typedef struct Held
 	int			device;			/* CUDA's number */
 	GgResident	resident;
 	uint32		place;			/* of the device, as a bit */
-	/* of the entry that is shown: what all devices have that have a READY copy */
+	/* set in the entry that is shown, of all devices that have a READY copy: */
 	uint32		ready;			/* their places, as bits */
 	int			segments[GG_MAX_DEVICES];	/* how many each of them has, by place */
 	bool		shown;
@@ -658,7 +658,7 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	if (gg_service == NULL)
 		PG_RETURN_VOID();
 
-	/* first count the reset: who sees that looks its place up anew, as another index may take it */
+	/* first count the reset: processes that see it look places up anew, which others may take */
 	stats = gg_service->index_stats;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);

@@ -274,7 +274,7 @@ Abandon(GgLoad *load)
 
 /*
  * A (sub)transaction ends.  On abort its unfinished loads are given up, and what finished ones made
- * READY is evicted.  On commit its loads go to the parent, or their handles are freed.
+ * READY is evicted: nobody will see a new index.  On commit handles go to the parent, or are freed.
  */
 static void
 EndPending(bool commit, SubTransactionId subxact, SubTransactionId parent)

@@ -26,7 +26,7 @@ struct GgLoad
 	bool		helper;			/* not the reader that opens and finishes the load */
 	bool		in_unit;		/* a unit is claimed, and not handed over yet */
 	bool		builder;
-	bool		ahead;			/* a merge's, which brings a version ahead of its flip */
+	bool		ahead;			/* a merge's: what is there stays until this is READY */
 	bool		finishing;		/* builders: all was written */
 	bool		let_go;			/* builders: the worker knows that we are through with it */
 	SubTransactionId subxact;	/* builders: the subtransaction that it ends with */

@@ -4,8 +4,8 @@
  *
  * A load's word (word.h) has these states.  Who may change them:
  *
- *	FREE -> ASSIGNED		under device->lock: the worker, which then starts a loader, or
- *							a builder (GgLoadBegin(), GgLoadAhead())
+ *	FREE -> ASSIGNED		under device->lock: a builder (GgLoadBegin(), GgLoadAhead()), or
+ *							the worker, which then starts a loader, or takes one that stays
  *	ASSIGNED -> SHAPED		the owner: it has filled in what is to be loaded
  *	SHAPED -> CREATE		the worker: there is room
  *	CREATE -> OPEN			the upload thread: it has the device memory, and chunks are accepted
@@ -98,7 +98,7 @@ typedef struct GgLoadJob
 	bool		part;			/* GgResident.part */
 	int32		devices;		/* GgResident.devices; set by GgLoadDescribe() */
 	int32		fault;
-	int32		owner;			/* process id of a builder or staying loader; else 0 */
+	int32		owner;			/* process id of builder or staying loader; 0: GgLoadWatch.handle */
 	Oid			database;
 	Oid			relation;
 	uint64		began_us;

@@ -67,7 +67,7 @@ typedef struct GgResident
 	bool		forced;			/* at any cost: see GG_ASKED_BY_MAINTAINER */
 	bool		grow;			/* the refresh is to bring segments that are missing */
 	bool		replica;		/* another device has a copy that is not marked so; replica.c */
-	bool		part;			/* it is a part: segments that no other device has, no delta */
+	bool		part;			/* it is to have what no other device has, and no delta */
 	int32		devices;		/* the index's option, as last seen */
 	bool		offers;			/* another device is to take over a segment */
 	uint32		offered;		/* GgGraphId() of that segment */

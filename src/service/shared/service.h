@@ -118,7 +118,7 @@ typedef struct GgIndexStat
 	const char *state;			/* of the index on it, as in gpugraph_stat_index; NULL: absent */
 	bool		ready;			/* devices answer its queries */
 	uint32		missing;		/* bitmap of its segments that no device has */
-	uint32		rowless;		/* bitmap of those of which devices have codes alone */
+	uint32		rowless;		/* bitmap of its segments of which devices have codes alone */
 	int			device;			/* number of the device that `state` is of */
 	GgReason	failure;		/* why the state is "failed" */
 	bool		counted;		/* the counts are of this index alone */
@@ -330,7 +330,7 @@ extern bool GgServiceIsUp(bool for_graphs);
 
 /*
  * Make memory to share for `most` rows and one more; that of the rows is reserved.  It goes with
- * the current memory context.  NULL: there is none to be had, or no file descriptor.
+ * the current memory context.  NULL: none is to be had (DEBUG1 says why), or no descriptor.
  * GgShareLists() reserves that of parts and lists; false: it cannot be had.
  */
 extern GgSharedRows *GgShareRows(uint32 most, Size row_bytes, uint32 degree);

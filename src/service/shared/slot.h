@@ -64,7 +64,7 @@ typedef struct GgGroupTarget
 	uint32		serial;
 	uint16		list;
 	bool		measured;		/* all rows of the list are */
-	bool		lost;			/* set by the worker: the device has the list no more */
+	bool		lost;			/* set by the worker: the device has it no more; no keys come */
 } GgGroupTarget;
 
 typedef struct GgSlot

@@ -94,7 +94,7 @@ extern void GgLoadSleep(long timeout_ms);
 
 /*
  * Mark what of a refresh the resident has already: lists and, where it is of that generation, pages
- * of the delta.  Unless it is to grow, what it lacks is marked as left out.  The lock is held.
+ * of the delta.  Unless it is to grow, what is in its forms.missing is left out.  The lock is held.
  */
 extern void GgMarkKept(const GgResident *resident, uint64 generation, GgLoadJob *job);
 

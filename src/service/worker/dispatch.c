@@ -9,7 +9,7 @@
  * itself.  The worker looks at the same words to wake backends that sleep, to know when a queue is
  * free, and for the counters.
  *
- * The device writes into a slot as long as any of its items is in flight.  So long the query is
+ * The device writes into a slot as long as any of its items is in flight.  Meanwhile the query is
  * "live" here, and its slot is not freed even when abandoned.
  */
 #include "service/worker/dispatch.h"
@@ -291,7 +291,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 	item->slot = number;
 	item->at = slot;
 	item->list = list;
-	/* a group has many entries; only deep lists need theirs, and a group has none */
+	/* a group has many entries; only deep lists need theirs, and it has no deep list */
 	item->entry = slot->ntargets > 0 ? 0 : dispatch->queries[number].pinned[0];
 	item->bounded = list < 32 && (dispatch->queries[number].rowless >> list & 1) != 0;
 	item->hangs = slot->fault == GG_FAULT_HANG;

@@ -342,7 +342,7 @@ GgAvailableBytes(GgWorker *worker, const GgLoadJob *job)
 
 /*
  * Nothing is evicted in vain: it is done only if all that may go is enough.  With 0 bytes the limit
- * itself is to be kept: as much goes as is needed, even where that is not enough; nothing goes for
+ * itself is to be kept: residents go until it is, or until no more of them may; nothing goes for
  * builds.
  */
 GgRoom

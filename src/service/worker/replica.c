@@ -26,7 +26,7 @@
 /* An index is hot after so many looks in a row, twice per second. */
 #define HOT_LOOKS			2
 
-/* How long after a replica of an index was asked for the next one may be. */
+/* After a replica of an index was asked for, the next one may be asked for after this time. */
 #define REPLICA_PAUSE_US	UINT64CONST(5000000)
 
 /* Has a copy all segments that another one has? */

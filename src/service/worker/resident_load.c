@@ -359,14 +359,14 @@ FindRoom(GgWorker *worker, int load, uint64 *bytes)
 }
 
 /*
- * As FindRoom(), but nothing has to give way to the delta of a merge's load: it is left out.
+ * As FindRoom(), but the delta of a merge's load is left out where others had to give way to it.
  */
 static GgRoom
 FindRoomFor(GgWorker *worker, int load, uint64 *bytes)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
 
-	/* the next refresh brings the delta */
+	/* the builder brings none of the delta, but the next refresh does */
 	if (job->ahead && job->delta_kept > 0 &&
 		GgTakenBytes(worker) + GgLoadBytes(worker, job) > GgLimitBytes(worker))
 		GgDropDelta(job);

@@ -43,7 +43,7 @@ extern void GgWatchdogStart(GgWorker *worker);
  */
 extern void GgWatchdogUnblock(void);
 
-/* The main thread begins to open the device, or has ended; meanwhile more time is allowed. */
+/* The main thread begins to open the device, or is through with it: between, it has more time. */
 extern void GgWatchdogOpening(bool opening);
 
 /* Does another thread hang?  Then the worker ends, and this does not return. */

@@ -136,7 +136,7 @@ extern void GgDispatchServe(GgWorker *worker);
 /* One turn: take, submit, look for answers.  True when a query was taken, waits or is in flight. */
 extern bool GgDispatchTurn(GgWorker *worker);
 
-/* Is there nothing in the ring, and no slot abandoned since?  For a worker about to sleep. */
+/* May the worker sleep: is nothing in the ring, and no slot abandoned since the last turn? */
 extern bool GgDispatchIdle(GgWorker *worker);
 
 /* At the end: tell the backends that wait; then wait for what is in flight.  False: in vain. */
