@@ -79,7 +79,7 @@ extern uint64 GgLiveRows(const GgMetaPageData *meta);
  */
 extern uint32 GgListFor(const GgCalibration *calibration, GgForm form, double target, double k);
 
-/* The bound of the recall of k rows by a list; for a form not measured, the least of all forms'. */
+/* The bound of the recall of k rows by a list; of an unmeasured form, the measured ones' least. */
 extern double GgRecallOf(const GgCalibration *calibration, GgForm form, uint32 list, double k);
 
 /*

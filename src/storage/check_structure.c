@@ -451,8 +451,8 @@ CompareKeys(const void *a, const void *b)
 }
 
 /*
- * Report a TID that the index still has if it is a suspect: at once where the table differs, at
- * the second meeting where it is there twice, else unless its line pointer has a new row by now.
+ * The index still has this TID.  Report it if it is a suspect: at once where the table differs,
+ * when met again where it is there twice, else unless its line pointer has a new row by now.
  */
 static void
 LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)

@@ -6,9 +6,9 @@
  * metric, as the seed the instance, and the mean.  So every process makes the same bytes, and
  * gpugraph_check() can compare.
  *
- * The mean is taken with the first codes, if these are of rows enough, and stays as long as the
- * instance does; else they do without.  Rows may drift from the mean: their codes are then as good
- * as the distance from it lets them be.
+ * The mean is taken with codes of enough rows, while the index has no others, and stays as long as
+ * the instance does.  Beside codes without a mean all are without.  Rows may drift from the mean:
+ * their codes are then as good as the distance from it lets them be.
  */
 #include "storage/codes.h"
 #include "storage/directory.h"

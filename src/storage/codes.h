@@ -20,7 +20,7 @@ GgCodeBytes(const GgMetaPageData *meta, gg_codes codes)
 	return codes == GG_CODES_NONE ? 0 : gg_code_record_bytes(codes, meta->dimensions);
 }
 
-/* The codes that a build makes: those kept without vectors, or the option's (or GG_CODES_AUTO). */
+/* The codes that a build makes: those kept without vectors, or the option's, GG_CODES_AUTO too. */
 static inline int
 GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
 {
@@ -86,7 +86,7 @@ extern float *GgReadMean(Relation index, const GgMetaPageData *meta);
  */
 extern float *GgTakeMean(const gg_dataset *data);
 
-/* Make a coder.  mean: of GgReadMean(), or NULL; it is copied.  Allocates. */
+/* Make a coder.  mean: of GgReadMean() or GgTakeMean(), or NULL; it is copied.  Allocates. */
 extern GgCoder *GgMakeCoder(const GgMetaPageData *meta, gg_codes codes, const float *mean);
 
 /* The code of a row, to coder->record. */

@@ -59,7 +59,7 @@ extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta,
 						   const GgBlocksWanted *wanted, BlockNumber *start, BlockNumber *end);
 
 /*
- * Take the parked ids that every snapshot has passed off FREE extents, and join neighbours.  The
+ * Clear the parked ids of FREE extents that every snapshot has passed, and join neighbours.  The
  * caller stores meta.
  */
 extern void GgReleaseParked(Relation index, Relation heap, GgMetaPageData *meta);

@@ -422,7 +422,7 @@ TakeOrderToAny(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber st
 	return possible;
 }
 
-/* Masks for &&, one an element; none if they are too many for a filter.  False: no element. */
+/* Masks for &&, one for each element; none where too many for a filter.  False: no element. */
 static bool
 TakeOverlap(const GgFilterColumn *column, ColumnKeys *keys, const Datum *elements,
 			const bool *isnull, int count)
@@ -573,7 +573,7 @@ AddCondition(gg_filter *filter, int number, const GgFilterColumn *column, gg_con
 	return true;
 }
 
-/* Keep only the set's words in the interval, and shrink that to the set.  False: none are left. */
+/* Keep the set's words in the interval, and shrink it to these.  False: no word is left. */
 static bool
 SettleInterval(ColumnKeys *keys)
 {

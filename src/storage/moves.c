@@ -25,7 +25,7 @@
 #define EXCESS_SHARE		10
 #define LEAST_EXCESS		16
 
-/* A relation that cannot become as short is made shorter where that takes away this part of it. */
+/* A relation that cannot become as short as that is made shorter where this part of it goes. */
 #define LEAST_SHARE			5
 
 /*

@@ -56,7 +56,7 @@ extern bool GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum deto
 /*
  * Euclidean length of a stored row where scans of this index need it, else 0.  They need it under
  * inner product, where errors grow with the row's length.  meta->largest_length must cover a row
- * before a scan can see it.  The result is above 0, because 0 there says that some row's length is
+ * before a scan can see it.  A length is above 0, because largest_length 0 says that some row's is
  * not known: versions before 1.2 kept it for rounded rows alone.
  */
 extern float GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *row);
