@@ -116,8 +116,8 @@ gg_element_size(gg_element element)
 }
 
 /*
- * Codes of rows, 8 or 4 bits an element.  Walks may measure by them instead of by rows, and then
- * get estimates of distances.  engine/rules/codes.h defines codes for all engines.
+ * Codes of rows, 8 or 4 bits an element.  Where there are codes, walks measure by them instead of
+ * by rows, and get estimates of distances.  engine/rules/codes.h defines them for all engines.
  */
 typedef enum gg_codes
 {
@@ -435,7 +435,7 @@ typedef struct gg_condition
 	uint16_t	kind;			/* gg_condition_kind */
 	uint16_t	column;			/* its bit in a row's head */
 	uint32_t	word;			/* the column's first word */
-	uint32_t	first_value;	/* index of its first one in gg_filter.values */
+	uint32_t	first_value;	/* index of its first value in gg_filter.values */
 	uint32_t	nvalues;
 } gg_condition;
 

@@ -551,7 +551,7 @@ struct gg_coder;
 /* A query made ready for codes. */
 typedef struct gg_code_query
 {
-	float		base;			/* what estimates add for the query, as gg_code_query_base() */
+	float		base;			/* what estimates add: gg_code_query_base(), gg_code_mean_base() */
 	float		unit;			/* of elements */
 	int32_t		sum;			/* of elements */
 
@@ -616,8 +616,8 @@ extern void gg_coder_set_up(gg_coder *coder, const gg_code_kind *kind, void *mem
 
 /*
  * The mean of rows for their codes, or of GG_MEAN_ROWS of them, evenly spaced.  False: there is to
- * be none.  There are no rows, or no memory; or the mean is too large; or, under L1, the elements
- * of a row lie no nearer to each other without it.
+ * be none.  There are no rows, or no memory; or the mean is too large; or, under L1, elements of a
+ * row lie, on average, no nearer to each other without it.
  */
 #define GG_MEAN_ROWS	65536u
 

@@ -165,7 +165,7 @@ gg_serve_check_request(const char *where, const gg_serve_place *place,
 }
 
 /*
- * Is a request in order that joins a checked one of its batch (gg_request_joins())?  There may be
+ * Is a request sound that joins a checked one of its batch (gg_request_joins())?  There may be
  * 256, each from another process, so this looks at what joining says nothing about, and no more.
  * keys: where the request's answer begins.
  */

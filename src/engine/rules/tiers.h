@@ -52,7 +52,7 @@ extern int	gg_due_units(const gg_unit *units, int n, uint64_t share);
 
 /*
  * Where there are too many units, or pieces: returns the first unit of the tail whose merge makes
- * the most room for what it writes.  Unit i writes bytes[i], and has counts[i] of them.  n: none.
+ * the most room for what it writes: bytes[i] of unit i, which counts as counts[i].  n: none.
  */
 extern int	gg_cheapest_tail(const uint64_t *bytes, const uint32_t *counts, int n);
 

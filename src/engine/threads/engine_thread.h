@@ -42,7 +42,7 @@ extern void gg_engine_thread_give(gg_engine_thread *thread, void *memory);
 /* For estimates of memory: the callback of gg_control.  Nobody but the engine calls it. */
 extern void *gg_engine_thread_scratch(void *ctx, uint64_t bytes);
 
-/* Take what a thread that has ended made, the graph to be freed.  Returns the engine's status. */
+/* Take an ended thread's stats, and graph, which the caller frees.  Returns the engine's status. */
 extern gg_status gg_engine_thread_take(gg_engine_thread *thread, gg_graph *graph,
 									   gg_build_stats *stats);
 

@@ -52,7 +52,7 @@ struct gg_row_upload
 	unsigned char *taken;		/* by chunk: a thread copies it, or has */
 	uint32_t	first;			/* all chunks before this one are taken */
 
-	pthread_mutex_t mutex;		/* protects what follows; may be taken while look is held */
+	pthread_mutex_t mutex;		/* the same for what follows; may be taken while look is held */
 	gg_status	status;
 	int			copying;		/* threads that copy */
 	uint64_t	since_us;		/* when the first thread of those began */

@@ -371,7 +371,7 @@ is_among_others(const knn_lists *knn, const components *of, uint32_t node)
 }
 
 /*
- * Does node's list name more than GG_PIVOTS_APART() components beside root's, its own, and is it in
+ * Does node's list name more than GG_PIVOTS_APART() components beside its own, root's, and is it in
  * a list there, too?  A node that GNND has not brought home names many, and is in none of theirs.
  */
 static bool

@@ -104,7 +104,7 @@ fixed_bytes(const gg_dataset *data, int threads)
 		sizeof(float) * GG_MOST_GROUP_PIVOTS * dim;
 }
 
-/* The most rows, up to all, of a group that memory holds; gg_least_group_room() in any case. */
+/* The most rows, up to all, of a group that memory holds; no less than gg_least_group_room(). */
 static uint32_t
 find_room(const gg_dataset *data, const gg_build_params *params, uint64_t memory, int threads)
 {

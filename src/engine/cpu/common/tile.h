@@ -23,7 +23,7 @@ typedef struct gg_rows
 	const gg_dataset *data;
 	uint32_t	dim;			/* of data */
 	float	   *scale;			/* n factors to unit length, or NULL */
-	float	   *directions;		/* under inner product factors that cells.c applies, else NULL */
+	float	   *directions;		/* inner product: such factors, which cells.c applies; else NULL */
 } gg_rows;
 
 extern gg_status gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool);

@@ -57,7 +57,7 @@ typedef struct tile_ops
 	float		(*enter) (uint32_t *ids, float *distances, uint32_t stride, float worst,
 						  float distance, uint32_t id, uint64_t *entered);
 
-	/* The same by (distance, id): the worst is the last in that order, and may tie with id. */
+	/* The same by (distance, id): the worst is the last in that order, and may be as far as id. */
 	float		(*enter_ordered) (uint32_t *ids, float *distances, uint32_t stride, float worst,
 								  float distance, uint32_t id, uint64_t *entered);
 } tile_ops;

@@ -412,7 +412,7 @@ make_lists(gg_knn *state, finish_state *finish, gg_build_stats *stats)
 	double		start = gg_now();
 	gg_status	status;
 
-	/* a brute start is exact: if lists are ordered, too, the result does not depend on threads */
+	/* a brute start is exact: with ordered lists, too, the result does not depend on threads */
 	state->ordered |= brute;
 	status = random ?
 		gg_pool_each(state->pool, random_run, state, state->n, gg_knn_chunk(state, 256)) :

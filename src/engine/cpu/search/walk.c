@@ -114,7 +114,7 @@ file(gg_walk *walk, uint64_t key)
 		file_sorted(walk, key);
 }
 
-/* Take the list's nearest unexpanded node, and mark it.  False: there is none within the reach. */
+/* Take the list's nearest unexpanded node, and mark it.  False: there is none, or it is too far. */
 static inline bool
 take_parent(gg_walk *walk, uint32_t *node)
 {
