@@ -64,8 +64,8 @@ load_pool(const uint64_t *pool, uint64_t *keys, uint16_t *places)
 }
 
 /*
- * Judge up to 32 pairs of a pool, one a lane: a node that leaves gets the place of the pair's
- * nearer node, and its distance from that node goes to the pool in memory at once.
+ * Judge up to 32 pairs of a pool, one a lane: for a node that leaves, places gets the place of the
+ * pair's nearer node, and the pool in memory its distance from that node, at once.
  */
 template <gg_cuda_kind KIND>
 __device__ static inline void

@@ -86,7 +86,7 @@ gg_view_list_in(char *shared, uint32_t capacity)
 	return list;
 }
 
-/* Where the words of a row begin: the next 32 rows have one word more each than its 32. */
+/* Where the words of a row begin: each row of the b-th block of 32, from 0, has b + 1. */
 __device__ static inline uint32_t
 gg_view_bits_at(uint32_t row)
 {

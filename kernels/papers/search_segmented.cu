@@ -148,7 +148,7 @@ queue_newcomers(const search_view &view, segmented_queue *queue, const uint64_t 
 
 /*
  * Whether a node is too far to be expanded.  Distances of a walk are true ones times a factor plus
- * a constant, and both cancel out of the difference that delta is a share of.
+ * a constant.  Both cancel out here: delta is a share of one difference, and bounds another.
  */
 static __device__ __forceinline__ bool
 beyond(const warp_list &list, uint64_t key, float delta)

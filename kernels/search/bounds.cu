@@ -53,7 +53,7 @@ add_levels(uint32_t levels, uint32_t high, uint32_t low, level_sums &sums)
 	sums.squares = __dp4a(levels, levels, sums.squares);
 }
 
-/* Add a quad of a record; query: what plane 0 meets of high bytes, other planes pitch apart. */
+/* Add a quad of a record.  query: high bytes for each plane, then low ones, pitch quads apart. */
 template <int BITS>
 static __device__ __forceinline__ void
 add_quad(uint4 quad, const uint4 *query, uint32_t pitch, level_sums &sums)

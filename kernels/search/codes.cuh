@@ -129,7 +129,7 @@ code_steps(float *x, uint32_t n, uint32_t h)
 	code_sync<WARPS>();
 }
 
-/* Rotate x. weights: rounds x dim. */
+/* Rotate x.  weights: rounds x dim. */
 template <int WARPS>
 static __device__ __forceinline__ void
 code_rotate(float *x, uint32_t dim, const float *weights)

@@ -229,7 +229,7 @@ exact_merge_warps(uint32_t k, const exact_block<QUERIES> &block)
 	}
 }
 
-/* Hand in the block's lists, to group of all blocks; returns whether all have done so. */
+/* Copy the block's lists to group, where all blocks' go; returns whether all have done so. */
 template <int QUERIES>
 static __device__ __forceinline__ bool
 exact_hand_in(const exact_args &args, const exact_block<QUERIES> &block, uint64_t *group)
@@ -252,7 +252,7 @@ exact_hand_in(const exact_args &args, const exact_block<QUERIES> &block, uint64_
 	return *block.last;
 }
 
-/* Offer all keys of the warp's share of what was handed in. */
+/* Offer the warp's share of all keys that were handed in. */
 template <int QUERIES>
 static __device__ __forceinline__ void
 exact_take_all(const uint64_t *handed, uint32_t k, const exact_block<QUERIES> &block,

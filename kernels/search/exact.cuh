@@ -111,7 +111,7 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 #pragma unroll
 		for (int r = 0; r < 2; r++)
 		{
-			/* was the lane's row measured in this round, as its team's row r? */
+			/* was the lane's row measured in this round, as row r of a team? */
 			bool		own = lane / teams == base / teams + r;
 
 #pragma unroll
@@ -137,7 +137,7 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 	}
 }
 
-/* Sort keys[0 .. room) in shared memory by a block of THREADS; room is a power of two. */
+/* Sort keys[0 .. room) in shared memory, ascending, by a block of THREADS; room: 2^i. */
 template <int THREADS>
 static __device__ __forceinline__ void
 block_sort(uint64_t *keys, uint32_t room)

@@ -23,7 +23,7 @@ extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, 
 										float *copies, unsigned long long *zeros,
 										const gathered_tids *tids, cudaStream_t stream);
 
-/* Write the ticket of what earlier launches of the stream have answered to *done. */
+/* Write to *done the ticket of what earlier launches of the stream have answered. */
 extern cudaError_t search_ticket_launch(uint32_t *done, uint32_t ticket, cudaStream_t stream);
 
 /*

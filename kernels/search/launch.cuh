@@ -44,7 +44,7 @@ kernel_state_of(void)
 	return &state;
 }
 
-/* Before a launch: load the kernel, allow all shared memory and, if asked, large clusters. */
+/* Before a launch: load the kernel, allow all shared memory; clusters: and over 8 blocks each. */
 template <auto KERNEL>
 static inline cudaError_t
 kernel_ready(const search_device *device, bool clusters = false)

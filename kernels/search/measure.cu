@@ -144,7 +144,7 @@ with_rows(const search_view *view, CALL call)
 
 /* ---- the k-th smallest key ------------------------------------------------------ */
 
-/* The sum of mine before this thread; *total: of all threads.  sums: 32 words of shared memory. */
+/* The sum of `mine` of the threads before this one; *total: of all.  sums: 32 words, shared. */
 static __device__ __forceinline__ uint32_t
 sum_before(uint32_t mine, uint32_t *sums, uint32_t *total)
 {

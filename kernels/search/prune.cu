@@ -104,7 +104,7 @@ typedef struct halved_query
 	float		unit;			/* the power of two of the halves */
 } halved_query;
 
-/* What a row's product with the halves is at least if the row is as near as `distance`. */
+/* The least product of a row as near as `distance` with the query, scaled as the halves are. */
 static __device__ __forceinline__ float
 least_product(const search_view &view, const halved_query &query, float distance, float error)
 {
@@ -202,7 +202,7 @@ prepare_queries(const search_view &view, const prune_args &args, uint4 *operand,
 
 /* ---- rows -------------------------------------------------------------------------- */
 
-/* May a row of this length be as near as the query's bound?  Yes where numbers overflow. */
+/* May a row of this length be as near as the query's bound?  Yes where NaN comes out. */
 static __device__ __forceinline__ bool
 may_be_near(const search_view &view, const prune_args &args, const prune_query &query,
 			float product, float length)

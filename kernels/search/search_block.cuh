@@ -545,8 +545,8 @@ public:
 	}
 
 	/*
-	 * Put the query into raw.  Every block reads all of it, but for a wide one in host memory there
-	 * is share_query().  Returns whether that was called; then start() is not needed.
+	 * Put the query into raw.  Every block reads all of it, but a wide one in host memory is left
+	 * to share_query().  Returns whether that was called; then start() is not needed.
 	 */
 	__device__ __forceinline__ bool
 	take_query(float *raw)

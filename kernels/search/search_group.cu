@@ -72,7 +72,7 @@ launch_groups(const search_view *view, const search_list *lists, const search_la
 							  slots_or_none(NULL), layout);
 }
 
-/* Does each list get a block of few warps?  So many lists have several blocks a multiprocessor. */
+/* Does each list get a block of few warps?  Several run beside each other on a multiprocessor. */
 static bool
 takes_few_warps(const search_launch *launch, const search_device *device, uint32_t cluster)
 {

@@ -65,7 +65,7 @@ typedef struct search_view
 	gg_element	element;
 	walk_path	path;
 
-	/* as given, n x row_stride bytes, zeros after dim; only with codes in host memory, or NULL */
+	/* as given, n x row_stride bytes, zeros after dim; in host memory, or NULL, only with codes */
 	const char *rows;
 	size_t		row_stride;		/* multiple of 16 */
 	/* what the walk reads: (x - mean) * scale in fp16, or rows, or records of codes */

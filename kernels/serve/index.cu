@@ -145,7 +145,7 @@ check_shared(const search_view *view, const search_launch *launch, const search_
 	return gg_ok();
 }
 
-/* How many nodes of a walk's list are measured by row, or would be if there were rows. */
+/* How many nodes of a walk's list are measured by row; k if the index has no rows. */
 static uint32_t
 rerank_for(const gg_index *index, const gg_search_params *params)
 {

@@ -43,7 +43,7 @@ typedef struct deep_scratch
 	gg_cuda_buffer<char> wide;	/* for a slab of `slab` rows, see deep.cu */
 	uint32_t	slab = 0;
 	size_t		temp_bytes = 0;
-	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: of the last filters */
+	gg_cuda_buffer<uint32_t> bits;	/* of the last filters: each one's of nodes, then of rows */
 	gg_cuda_buffer<uint32_t> pruned;	/* bits of nodes that prune.cu leaves, of each query */
 	gg_cuda_buffer<char> together;	/* see long_lists.cu */
 	gg_cuda_buffer<uint64_t> tids;	/* of one filter */
@@ -75,7 +75,7 @@ public:
 	/* The buffer that is to be filled, once its last bytes have left. */
 	gg_status	buffer(char **memory);
 
-	/* Called after copies from that buffer were queued on stream(). */
+	/* Called after what reads that buffer was queued on stream(). */
 	gg_status	sent();
 
 	cudaStream_t
@@ -293,7 +293,7 @@ extern gg_status search_filter_queue(const gg_index *index, const filter_source 
 									 deep_scratch *scratch, unsigned long long *matches,
 									 const uint32_t **bits, cudaStream_t stream);
 /*
- * The same for several small filters, at most search_filters_together().  They are in
+ * The same for several small filters, at most search_filters_together().  Bits are in
  * scratch->bits, each filter's *stride words behind those of the one before.
  */
 extern gg_status search_filters_queue(const gg_index *index, const filter_source *filters,

@@ -128,7 +128,7 @@ typedef struct row_piece
 	size_t		rows;
 } row_piece;
 
-/* The first piece, of at most limit bytes, of `bytes` bytes at offset of rows side by side. */
+/* The first piece, limit bytes at most, of `bytes` bytes from offset on of rows side by side. */
 static row_piece
 first_piece(const row_area *area, uint64_t offset, uint64_t bytes, uint64_t limit)
 {
