@@ -91,7 +91,7 @@ reach_by_list(host_reach *on, const char *where)
 /* Nearest reached nodes that are kept of each orphan. */
 #define NEAR_ANCHORS 32u
 
-/* Fill nearest: keys of the nearest anchors of each orphan that is left, by places in the queue. */
+/* Fill nearest: keys of each left orphan's nearest anchors; their ids are places in the queue. */
 static gg_status
 find_anchors(const gg_reach *reach, uint32_t nanchors, const gg_cuda_rows *rows,
 			 const gg_cuda_run &run, std::vector<uint64_t> &nearest)
@@ -190,7 +190,7 @@ begin_kernel(const uint32_t *pivots, uint32_t npivots, uint8_t *visited, uint32_
 	frontier[i] = pivots[i];
 }
 
-/* Put nodes not visited before this step that the frontier leads to into next, each once. */
+/* Put into next, each once, the nodes not visited before this step that the frontier leads to. */
 static __global__ void
 expand_kernel(gg_cuda_knn graph, const uint8_t *visited, uint32_t *parent,
 			  const uint32_t *frontier, uint32_t count, uint32_t *next, uint32_t *next_count)

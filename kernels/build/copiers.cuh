@@ -62,7 +62,7 @@ public:
 	copiers(const copiers &) = delete;
 	copiers &operator=(const copiers &) = delete;
 
-	/* Take streams and pinned memory for `wanted` threads, on the calling thread's device. */
+	/* Take streams and pinned memory on the thread's device, for `wanted` threads at most. */
 	gg_status
 	create(int wanted)
 	{

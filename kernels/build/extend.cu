@@ -72,8 +72,8 @@
 /* ---- lists that are known ---------------------------------------------------------- */
 
 /*
- * Fill ids (n x k) and graph (n x degree) with each row's stored edges, in their order, without
- * itself and repeated ones.
+ * Fill ids (n x k) and graph (n x degree) with each row's stored edges, in their order, without the
+ * row itself, repeats, and ids that are no rows.
  */
 static __global__ void
 tidy_kernel(gg_cuda_knn stored, uint32_t n, uint32_t k, uint32_t degree, uint32_t first,
@@ -156,7 +156,7 @@ sort_kernel(gg_cuda_rows rows, uint32_t count, uint32_t k, uint32_t first, uint3
 		ids[(uint64_t) row * k + i] = list[i] == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(list[i]);
 }
 
-/* Fill ids of the others from lists among them (count x length keys), which number the others. */
+/* Fill ids of the others from lists among them (count x length keys) of places in others. */
 static __global__ void
 place_kernel(const uint64_t *lists, uint32_t length, const uint32_t *others, uint32_t count,
 			 uint32_t k, uint32_t *ids)
@@ -707,7 +707,7 @@ found_by(const extending *e)
 	return found;
 }
 
-/* Sort what was found to the rows of the base. */
+/* Turn what was found into offers, sorted by rows of the base. */
 static gg_status
 make_offers(extending *e)
 {
@@ -731,7 +731,7 @@ make_offers(extending *e)
 	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
-/* Length of lists of `more` new entries and `known` own ones; args->own: own ones with room. */
+/* Length of lists of `more` new and `known` own entries; args->own: the own ones that have room. */
 static uint32_t
 list_room(list_args *args, uint32_t known, uint32_t more)
 {

@@ -486,8 +486,8 @@ comes_first(const group_build *build, uint32_t group, uint32_t row)
 
 /*
  * Make one list of two, in turns: the row's, which is there if another group was first, and fresh,
- * which is that of group, of rows by their numbers in it.  Marks are kept.  What comes out is the
- * same whichever was first.
+ * the group's, whose ids are numbers in it; if none was first, fresh becomes the row's.  Marks are
+ * kept.  What comes out is the same whichever was first.
  */
 static void
 unite_lists(const group_build *build, uint32_t group, uint32_t row, const uint32_t *fresh)
@@ -700,9 +700,9 @@ public:
 	}
 
 	/*
-	 * Wait until all have ended; status: of the caller's device.  Returns the first failure, if
-	 * there is one other than a cancellation.  The caller is asked here, for the others may end
-	 * before they look.
+	 * Wait until all have ended; status: of the caller's device.  Returns the first failure other
+	 * than a cancellation, else a cancellation, if there is one.  The caller is asked here, too,
+	 * for the others may end before they look.
 	 */
 	gg_status
 	wait(gg_status status)
@@ -820,7 +820,7 @@ build_by_all(group_build *build)
 
 /* ---- all ------------------------------------------------------------------------------ */
 
-/* Connect the graph: that of all rows is on the device, and then its pivots' rows. */
+/* Connect the graph: first all of it is on the device, then the rows of its pivots. */
 static gg_status
 connect(group_build *build)
 {

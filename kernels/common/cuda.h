@@ -404,8 +404,8 @@ extern void gg_cuda_release(void);
 extern uint32_t gg_cuda_context_id(int device);
 
 /*
- * gg_cuda_serve_device() names the device that this process serves or builds on, and
- * gg_cuda_served_device() tells it, or the thread's own by gg_cuda_use_device(); -1: the first.  A
+ * gg_cuda_serve_device() names the device that this process serves or builds on.
+ * gg_cuda_served_device(): the thread's own by gg_cuda_use_device(), else that; -1: the first.  A
  * thread starts on device 0, and the one that fills indexes is not the one that opened the server.
  */
 extern void gg_cuda_serve_device(int device);

@@ -144,7 +144,7 @@ detours_count(const uint32_t *__restrict__ knn, uint32_t k, uint32_t length,
 			{
 				const uint32_t rank = detours_rank<R>(table, theirs[j][r]);
 
-				/* there is a detour to a node whose rank is later than that of both hops */
+				/* a detour leads to a node whose rank is later than those of both hops */
 				if (rank > max(begin + j, r * 32 + lane))
 					atomicAdd(&table->counts[rank], 1);
 			}

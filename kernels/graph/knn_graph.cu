@@ -364,7 +364,7 @@ local_pack(const local_args &args, uint32_t row, local_samples<WIDE> *samples, l
 	block.nright = WIDE ? local_group_size(block.job.right, counts[0], counts[1]) : counts[1];
 }
 
-/* Copies a chunk of the rows; source: the thread's quad of rows tid / 8 + 32 i, or NULL. */
+/* Copies a chunk of rows to its stage; source: the thread's quad of row tid / 8 + 32 i, or NULL. */
 static __device__ __forceinline__ void
 local_load(const local_args &args, const local_block &block, const char *const (&source)[4],
 		   uint32_t chunk)

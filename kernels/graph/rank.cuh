@@ -72,8 +72,8 @@ gg_clean_distance(float distance)
 }
 
 /*
- * A warp sorts count ids by their distance from row, and drops those that come twice.  Returns how
- * many are left, which ids and distances then begin with.
+ * A warp sorts count ids by their exact distance from row, and drops repeats.  Returns how many are
+ * left: they are at the front of ids, and their distances at that of distances.
  */
 template <int R>
 __device__ static inline uint32_t

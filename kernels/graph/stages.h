@@ -403,7 +403,7 @@ extern uint64_t gg_cuda_plain_bytes(const gg_dataset *data, const gg_build_param
 extern gg_status gg_cuda_build_groups(const gg_dataset *data, const gg_build_params *params,
 									  const gg_control *control, uint32_t room, cudaStream_t stream,
 									  gg_graph *out, gg_build_stats *stats);
-/* The room that a budget of device memory allows, *bytes: what it takes; 0: there is too little. */
+/* The room that a budget of device memory allows; *bytes: what is taken of it; 0: too little. */
 extern uint32_t gg_cuda_group_room(const gg_dataset *data, const gg_build_params *params,
 								   uint64_t budget, uint64_t *bytes);
 /* Host memory beyond that of any build, by so many devices. */
@@ -518,8 +518,8 @@ gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T
 }
 
 /*
- * Rows for a launch: `rows`, or beside searches an eighth, for some ms: where a queue to the device
- * is shared, searches wait for launches queued before them.  A multiple of 256 stays one.
+ * Rows for a launch: `rows`, or beside searches an eighth, which takes some ms: where these share a
+ * queue to the device with it, they wait until it has ended.  A multiple of 256 stays one.
  */
 static inline uint64_t
 gg_cuda_cut(uint64_t rows, const gg_control *control)
