@@ -17,7 +17,6 @@ ggbuildphasename(int64 phase)
 		[GG_BUILD_LOAD] = "loading vectors",
 		[GG_BUILD_DEDUPLICATE] = "removing duplicates",
 		[GG_BUILD_UPLOAD] = "copying vectors to the device",
-		[GG_BUILD_WRITE_ROWS] = "writing vectors",
 		[GG_BUILD_GRAPH + GG_PHASE_KNN_INIT] = "finding first neighbors",
 		[GG_BUILD_GRAPH + GG_PHASE_KNN_DESCENT] = "refining neighbors",
 		[GG_BUILD_GRAPH + GG_PHASE_OPTIMIZE] = "selecting edges",

@@ -572,8 +572,7 @@ ShowEngine(GgBuild *build, const GgSegmentWork *work)
 static void
 ShowWork(GgBuild *build, const GgSegmentWork *work, int *phase)
 {
-	int			now = work->state == GG_WORK_GRAPH ? GG_BUILD_GRAPH :
-		work->state == GG_WORK_ROWS ? GG_BUILD_WRITE_ROWS : GG_BUILD_WRITE;
+	int			now = work->state == GG_WORK_GRAPH ? GG_BUILD_GRAPH : GG_BUILD_WRITE;
 	BlockNumber done,
 				total;
 
@@ -654,8 +653,6 @@ TendWork(GgBuild *build, GgSegmentWork *work, bool growing)
 	BlockNumber done,
 				total;
 
-	if (work->state == GG_WORK_ROWS)
-		work->state = GG_WORK_WAITS;
 	if (work->state == GG_WORK_WAITS)
 		StartGraph(build, work);
 	if (work->state == GG_WORK_GRAPH)
@@ -687,7 +684,7 @@ UploadRound(GgBuild *build)
 	int			device = work->chosen < 0 ? IdleDevice(build) : -1;
 
 	for (int i = 0; i < GG_WRITER_QUEUES; i++)
-		if (build->works[i].state == GG_WORK_ROWS || build->works[i].state == GG_WORK_WAITS)
+		if (build->works[i].state == GG_WORK_WAITS)
 			return;
 	if (device < 0)
 		return;
@@ -782,7 +779,7 @@ GgCloseWork(GgBuild *build, GgSegmentWork *work, bool more)
 		GgEnterPhase(GG_BUILD_UPLOAD, area->nodes, 0);
 	work->on_device = work->device.upload != NULL &&
 		GgCompleteUpload(&work->device, area, build->meta);
-	work->state = GG_WORK_ROWS;
+	work->state = GG_WORK_WAITS;
 	GgTendSegments(build, false);
 }
 

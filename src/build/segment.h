@@ -16,8 +16,7 @@
 typedef enum GgWorkState
 {
 	GG_WORK_NONE,				/* no segment: the area is empty, or is being filled */
-	GG_WORK_ROWS,				/* its area is closed; GgTendSegments() has it wait */
-	GG_WORK_WAITS,				/* for the engine */
+	GG_WORK_WAITS,				/* its area is closed, and it waits for the engine */
 	GG_WORK_GRAPH,				/* a thread makes the graph */
 	GG_WORK_COPY,				/* its lists are copied to where all processes write them from */
 	GG_WORK_WRITE,				/* processes write what there is */

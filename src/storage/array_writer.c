@@ -181,7 +181,7 @@ ReadBatch(Relation index, uint64 instance, const GgMove *move, uint32 first, int
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		ok = GgStampMatches(BufferGetPage(buffer), instance, move->segment, move->kind,
-							(uint32) (move->first + first + i));
+							move->first + first + i);
 		if (ok)
 			memcpy(pages + (Size) i * BLCKSZ, BufferGetPage(buffer), BLCKSZ);
 		UnlockReleaseBuffer(buffer);

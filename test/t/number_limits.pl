@@ -119,6 +119,18 @@ $node->sql("DELETE FROM pages WHERE id > 2600");
 $node->sql("VACUUM pages; SELECT gpugraph_merge('pages_idx')");
 is_good('pages', 'in 33 bits');
 
+# such pages are moved towards the front of the file as others are
+$node->sql("ALTER INDEX pages_idx SET (seal_rows = 1000000)");
+$node->sql("INSERT INTO pages $rows(10001, 40000) i;
+	DELETE FROM pages WHERE id BETWEEN 2 AND 2600");
+$node->sql("VACUUM pages; SELECT gpugraph_merge('pages_idx')");
+$node->sql("INSERT INTO pages $rows(50001, 53000) i; DELETE FROM pages WHERE id BETWEEN 10001 AND
+	40000");
+$node->sql('VACUUM pages');
+ok(defined wait_for(sub { $node->sql("SELECT total_bytes <= 1.1 * (total_bytes - free_bytes) +
+	16 * 8192 FROM gpugraph_index_info('pages_idx')") eq 't' }), 'in 33 bits: the file is short');
+is_good('pages', 'moved');
+
 # three pages of the delta are left of an index that has codes and their mean, too
 $node->sql("ALTER INDEX pages_idx SET (storage = 'float32+int8'); REINDEX INDEX pages_idx");
 set_numbers('pages', META_FEATURES, pack('L', 1 | 4 | 16), META_DELTA_FIRST, pack('L', 2**32 - 4),

@@ -64,7 +64,7 @@ SUM
 	ok((grep { $seen{$_} } 'finding first neighbors', 'refining neighbors', 'selecting edges'),
 		"$workers workers: the graph phases are shown");
 	my @known = ('initializing', 'loading vectors', 'removing duplicates',
-		'copying vectors to the device', 'writing vectors',
+		'copying vectors to the device',
 		'finding first neighbors', 'refining neighbors', 'selecting edges',
 		'connecting the graph', 'writing index', 'syncing index');
 	my %rank = map { $known[$_] => $_ } 0 .. $#known;
