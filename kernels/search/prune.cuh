@@ -1,7 +1,7 @@
 /*
  * prune.cuh
- *		Exact searches in parts: the nearest of a sample of the rows (exact.cu), which of all rows
- *		may be nearer (prune.cu), and the nearest of those (exact.cu).
+ *		Exact searches in parts: find the nearest of a sample of the rows, mark those of all rows
+ *		that may be nearer (prune.cu), and find the nearest of these (exact.cu or measure.cu).
  */
 #ifndef GG_PRUNE_CUH
 #define GG_PRUNE_CUH

@@ -536,7 +536,7 @@ prepare_codes(gg_index *index)
 	return gg_ok();
 }
 
-/* Make everything that the walk reads beside the rows as given; view->n > 0. */
+/* Make what the walk reads in addition to the rows as they were given; view->n > 0. */
 static gg_status
 prepare(gg_index *index)
 {

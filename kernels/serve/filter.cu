@@ -467,7 +467,7 @@ bring_tids(const gg_filter *filter, deep_scratch *scratch, cudaStream_t stream)
 	return gg_ok();
 }
 
-/* Make a parameter of the filter; what does not fit into it is copied to the device. */
+/* Turn the filter into a kernel's parameter; what does not fit into it is copied to the device. */
 static gg_status
 bring_filter(const filter_source *source, deep_scratch *scratch, any_filter *to,
 			 cudaStream_t stream)

@@ -125,9 +125,10 @@ ReportRows(GgScan *scan)
 }
 
 /*
- * The leader lets all processes write the vectors before the first chunk that is not full.  They
- * stay where they are: gaps, and rows that are moved to close them, lie behind.  Codes in their
- * place are not made before the first segment's rows are all there, whose mean they need.
+ * The leader lets all processes write the vectors of chunks that lie before the first one which is
+ * not full.  These stay where they are: gaps, and rows that are moved to close them, lie behind.
+ * Where codes are written in place of vectors, none is made until the rows of the first segment
+ * are all there: they need its mean.
  */
 static void
 WriteFullChunks(GgScan *scan)

@@ -2,7 +2,8 @@
  * progress.c
  *		Phases of CREATE INDEX as pg_stat_progress_create_index shows them.
  *
- * Phases that read the table, or write or sync pages, count blocks.  The others count tuples.
+ * Loading counts blocks and tuples.  Phases that write, sync or hand over pages count blocks.  The
+ * others count tuples.
  */
 #include "build/progress.h"
 

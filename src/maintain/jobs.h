@@ -51,8 +51,8 @@ extern bool GgWasAskedToCalibrate(Oid index);
 extern bool GgOthersWait(void);
 
 /*
- * This worker ends.  Its place goes to a worker for an index that waits.  closed: a database that
- * lets no worker in, or that somebody wants: its indexes no longer wait.  Or it is InvalidOid.
+ * This worker ends.  Its place goes to a worker for an index that waits.  closed: InvalidOid, or a
+ * database that lets no worker in, or that somebody wants alone, whose indexes no longer wait.
  */
 extern void GgWorkerGone(Oid closed);
 

@@ -53,7 +53,7 @@ typedef struct FirstRows
 	Node	   *distance;
 	PathTarget *target;			/* what is wanted of a row */
 	PathTarget *rows;			/* what the scan's rows have: first what they are grouped by */
-	List	   *columns;		/* the same as the target has it, and then a row's number */
+	List	   *columns;		/* rows' columns with min(d) for d; then row_number() if any */
 	int			most;			/* rows of a group */
 	List	   *pathkeys;
 	double		ngroups;

@@ -50,9 +50,9 @@
 #define MATCH_TIME			0.4
 
 /*
- * A walk of less than a millisecond is not worth a second plan.  The estimate takes rows that pass
- * for evenly spread.  Those of a document lie together, and a walk that begins elsewhere goes far,
- * ten times as far at times.  A filter's time does not depend on that.
+ * A walk of less than a millisecond is not worth a second plan.  The estimate assumes that the rows
+ * which pass are evenly spread.  Those of a document lie together, and a walk that begins elsewhere
+ * goes farther than that, at times ten times as far.  A filter's time does not depend on that.
  */
 #define LEAST_TIME			1000.0
 #define WALK_GOES_FARTHER	2.0

@@ -57,7 +57,7 @@ GgHashNode(const uint64_t *key, const char *row, size_t row_bytes)
 	return sum ^ sum >> 32;
 }
 
-/* The first row that equals this one, which is then in the table: an earlier one, or itself. */
+/* The first row that equals this one: an earlier one, or itself, which then enters the table. */
 static inline uint32_t
 GgFindNode(GgNodeTable *table, uint32_t row)
 {

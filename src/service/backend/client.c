@@ -159,7 +159,7 @@ SpinBudget(const GgShare *share, Kind kind)
 {
 	uint32		up = 0;
 
-	/* the worker needs a processor, and a CPU engine that plays the device another */
+	/* the worker needs a processor of its own, and so does a CPU engine that plays the device */
 	if (GgProcessors() < 4)
 		return 0;
 

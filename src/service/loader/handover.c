@@ -491,7 +491,7 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, const floa
 	return number >= 0;
 }
 
-/* Is any device about to bring its copy of the index up to date? */
+/* Does any device's copy of the index wait for a refresh, or is one under way? */
 static bool
 IsRefreshing(Relation index, const GgMetaPageData *meta)
 {

@@ -77,7 +77,7 @@ typedef struct bf16_ops
 	void		(*round) (const float *row, const float *centre, uint32_t depth, uint32_t pairs,
 						  uint32_t *out, float *bias);
 
-	/* as tile_fn, left being rows of pairs, one behind the other, and right a panel of pairs */
+	/* as tile_fn, but r < height; left is rows of pairs one after another, right a panel of them */
 	void		(*dot) (const uint32_t *left, const uint32_t *right, uint32_t pairs, bool first,
 						float *sums, uint32_t ld);
 } bf16_ops;

@@ -38,8 +38,8 @@
 #endif
 
 /*
- * Find which of the first `count` places of a list have a node that may be in a set of hashes,
- * ascending.  Returns how many.  There is room for 16 more behind the last.
+ * Put into found, ascending, which of the first `count` places of a list have a node that may be in
+ * a set of hashes.  Returns how many.  found has room for 16 more behind the last.
  */
 typedef uint32_t (*near_places_fn) (const uint32_t *list, uint32_t count, const uint32_t *set,
 									uint32_t *found);

@@ -124,7 +124,7 @@ take_sample(const gg_index *index, loss_sample *sample)
 					   sample->count);
 	for (uint32_t q = 0; q < sample->count; q++)
 	{
-		/* the middle of each of as many ranges */
+		/* the middle row of each of sample->count ranges of equal size */
 		const uint32_t row = (uint32_t) ((2 * (uint64_t) q + 1) * n / (2 * sample->count));
 
 		sample->rows[q] = row;
