@@ -89,6 +89,19 @@ gg_same_walk(const gg_search_params *a, const gg_search_params *b)
 }
 
 /*
+ * Do both ask for the same lists, wherever queries and answers lie?  Requests have padding, so they
+ * are not compared as memory.
+ */
+static inline bool
+gg_same_request(const gg_request *a, const gg_request *b)
+{
+	return a->nsegments == b->nsegments && a->lists == b->lists && a->measured == b->measured &&
+		a->delta == b->delta && a->count == b->count && a->dim == b->dim &&
+		a->params.k == b->params.k && gg_same_walk(&a->params, &b->params) &&
+		a->after == b->after && a->last == b->last;
+}
+
+/*
  * May two requests for a list share a batch?  If the list is deep, they may differ in k, in the key
  * to go on from, and in the filter.  apart: bytes from a's slot to b's.  Their queries must lie as
  * far apart, and so must their answers, unless the list is deep.

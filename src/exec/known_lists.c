@@ -308,16 +308,6 @@ GgAskTogether(IndexScanDesc *scans, int nscans, GgClosedSearch **searches, int n
 	MemoryContextDelete(context);
 }
 
-/* Do both ask for the same lists?  Requests have padding, so they are not compared as memory. */
-static bool
-IsSame(const gg_request *a, const gg_request *b)
-{
-	return a->nsegments == b->nsegments && a->lists == b->lists && a->measured == b->measured &&
-		a->delta == b->delta && a->count == b->count && a->dim == b->dim &&
-		memcmp(&a->params, &b->params, sizeof(gg_search_params)) == 0 &&
-		a->after == b->after && a->last == b->last;
-}
-
 void
 GgTakeClosed(IndexScanDesc scan, const GgClosedSearch *search)
 {
@@ -329,7 +319,7 @@ GgTakeClosed(IndexScanDesc scan, const GgClosedSearch *search)
 
 	if (so->prepared && GgPlanFirst(so, &ask, &deep) && ref->device == part->device &&
 		ref->entry == part->entry && ref->serial == part->serial &&
-		IsSame(&ask.request, &search->ask.request))
+		gg_same_request(&ask.request, &search->ask.request))
 		GgTakeFirst(so, &ask, deep, search->keys);
 }
 

@@ -512,7 +512,7 @@ FirstPass(GgScanOpaque *so, GgStream *stream)
 	Pass(so, stream);
 	sort_ranks(state->batch, state->batch_len);
 	if (so->together)
-		GgAddKeys(so->nearest, state->batch, state->batch_len, 1);
+		GgAddRanks(so->nearest, state->batch, state->batch_len);
 }
 
 /* All that is left. */

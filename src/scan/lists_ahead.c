@@ -393,13 +393,12 @@ PlaceOf(const GgListsAhead *ahead, const float *query, const gg_filter *filter)
 static bool
 IsNoted(const GgListsAhead *ahead, const GgAsk *ask)
 {
-	gg_request	request;
+	gg_request	request = ask->request;
 
-	memcpy(&request, &ask->request, sizeof(gg_request));
 	if (request.last != 0)
 		request.last = Max(request.last, ahead->request.last);
 	return ahead->noted && ahead->filtered == (ask->filter != NULL) &&
-		memcmp(&ahead->request, &request, sizeof(gg_request)) == 0;
+		gg_same_request(&ahead->request, &request);
 }
 
 /* Does it ask the resident that is noted, in the same version? */

@@ -48,11 +48,11 @@ GgAddWalk(GgNearest *nearest, const gg_walk *walk)
 }
 
 void
-GgAddKeys(GgNearest *nearest, const uint64 *keys, uint32 count, int shift)
+GgAddRanks(GgNearest *nearest, const uint64 *ranks, uint32 count)
 {
 	for (uint32 i = 0; i < count; i++)
 	{
-		float		distance = key_distance(keys[i] << shift);
+		float		distance = key_distance(ranks[i] << 1);
 		uint32		place = Min(nearest->count, nearest->most - 1);
 
 		if (nearest->count == nearest->most && distance >= nearest->distances[place])

@@ -341,9 +341,9 @@ extern GgNearest *GgMakeNearest(MemoryContext context, uint32 room);
 extern void GgAimNearest(GgNearest *nearest, uint32 most);
 extern void GgForgetNearest(GgNearest *nearest);
 
-/* Merge in the list of a walk, or ascending keys, which were shifted right by so many bits. */
+/* Merge in the list of a walk, or ascending ranks, which are keys shifted right by a bit. */
 extern void GgAddWalk(GgNearest *nearest, const gg_walk *walk);
-extern void GgAddKeys(GgNearest *nearest, const uint64 *keys, uint32 count, int shift);
+extern void GgAddRanks(GgNearest *nearest, const uint64 *ranks, uint32 count);
 
 /* How far a stream is to look: the last distance of so->nearest; infinity: there is no such end. */
 extern float GgReach(const GgScanOpaque *so, const GgStream *stream);
